@@ -1,0 +1,95 @@
+# Everything happens in .venv, which each target makes and fills when needed. Nothing but Python 3.11 or
+# later and make (3.81 is enough) has to be there; pip's own settings decide where packages come from.
+#
+#   make demo FILE=photo.jpg
+#   make unit PYTEST_ADDOPTS='-k bloom -x'
+#   make test PYTHON=python3.12 VENV=.venv-3.12     another Python, beside the first
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
+
+# What the tests need beyond the package. `spark` is a download of 450 MB and needs Java 17 or later: it joins
+# this list with the first test that uses it, where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it.
+TEST_EXTRAS := dev,postgres
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test style types architecture unit property sim interop integration api fuzz coverage bench wheel clean
+
+help: ## show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed ## send a file (FILE=, default: a large one of Python's own) through a lossy network
+	@$(VENV)/bin/reliable-channel demo $${FILE:+"$$FILE"}
+
+test: style types ## install what the tests need, then check style and types and run all tests
+	$(PY) -m pytest
+
+style: $(VENV)/.installed-tests ## ruff: lint and format
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/.installed-tests ## mypy, strict
+	$(PY) -m mypy
+
+architecture: $(VENV)/.installed-tests ## import directions, house rules, the wheel
+	$(PY) -m pytest tests/architecture
+
+unit: $(VENV)/.installed-tests ## one test file for each module
+	$(PY) -m pytest tests/unit
+
+property: $(VENV)/.installed-tests ## what holds for every input (Hypothesis)
+	$(PY) -m pytest tests/property
+
+sim: $(VENV)/.installed-tests ## whole groups in virtual time on a lossy network
+	$(PY) -m pytest tests/simulation
+
+interop: $(VENV)/.installed-tests ## bytes of and for other implementations
+	$(PY) -m pytest tests/interop
+
+integration: $(VENV)/.installed-tests ## real files, processes, event loops
+	$(PY) -m pytest tests/integration
+
+api: $(VENV)/.installed-tests ## command line and service
+	$(PY) -m pytest tests/api
+
+fuzz: $(VENV)/.installed-tests ## garbage and hostile input
+	$(PY) -m pytest tests/fuzz
+
+coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch coverage
+	$(PY) -m coverage run -m pytest -m "not slow"
+	$(PY) -m coverage report
+
+bench: $(VENV)/.installed-tests ## speed side by side with peers (BENCH=NAME for one)
+	$(PY) -m benchmarks $(BENCH)
+
+wheel: $(VENV)/.installed-tests ## source distribution and wheel, in dist/
+	$(PY) -m build --no-isolation
+
+clean: ## remove everything that make made, .venv included
+	rm -rf $(VENV) build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- The environment -----------------------------------------------------------------------------
+# Installed in place, so that source changes count at once; again only when what is installed changes.
+
+# "ok", the version that is too old, or nothing when there is no such program.
+python_found = $(shell "$(PYTHON)" -c 'import sys; print("ok" if sys.version_info >= (3, 11) else "%d.%d" % sys.version_info[:2])' 2>/dev/null)
+python_is = $(if $(1),is $(1),does not run)
+require_python = $(if $(filter ok,$(1)),,$(error Python 3.11 or later is needed, but '$(PYTHON)' $(call python_is,$(1)); name another one: make PYTHON=python3.12))
+
+$(PY):
+	$(call require_python,$(python_found))
+	@echo "Making $(VENV) ..."
+	@"$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.installed: $(PY) pyproject.toml reliable_channel/_version.py
+	@echo "Installing the package into $(VENV) ..."
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-tests: $(PY) pyproject.toml reliable_channel/_version.py Makefile
+	@echo "Installing the package and what its tests need into $(VENV) ..."
+	@$(PIP) install --editable ".[$(TEST_EXTRAS)]"
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,211 @@
+"""What is said to the database: statements, and the way from records to rows and back.
+
+The mapping is the same for all record types: a row is the channel (where it belongs to one) and the
+record's fields in order. What writes rows is compiled to text once, to be executed with tuples:
+SQLAlchemy's own way with parameters would cost more than SQLite's work. Nothing is executed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Dialect,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.sqlite import Insert, insert
+
+from persistence.tables import TABLES, channels
+from reliable_channel.records import EventRecord, LedgerRecord, Record, RecordKey
+from reliable_channel.types import ChannelId
+from reliable_channel.volatile import EVENT_OVERHEAD_BYTES
+
+RowValues: TypeAlias = tuple[object, ...]
+"""Parameters of a compiled statement."""
+
+_events = TABLES[EventRecord]
+_THIS_CHANNEL: Final = channels.c.channel_id == bindparam("channel")
+_EVENTS_OF_CHANNEL: Final = _events.c.channel_id == bindparam("channel")
+_EVENT_SIZE: Final = (
+    EVENT_OVERHEAD_BYTES
+    + func.length(_events.c.detail)
+    + func.coalesce(func.length(_events.c.payload), 0)
+)
+_TOTALS: Final = (channels.c.event_count, channels.c.event_bytes, channels.c.removed_through)
+
+
+def _columns(kind: type[Record]) -> list[ColumnElement[Any]]:
+    """Return the columns that hold the record's fields, in their order."""
+    return [TABLES[kind].c[field.name] for field in fields(kind)]
+
+
+def _text(statement: ClauseElement, dialect: Dialect) -> str:
+    """Return the statement's SQL, to be executed with a tuple of parameters."""
+    return str(statement.compile(dialect=dialect))
+
+
+# --- Rows of records -----------------------------------------------------------------------------
+
+
+class RecordStatements:
+    """Writing and reading the rows of one record type.
+
+    Args:
+        kind: The record type.
+        dialect: The database's SQL and its way with values.
+    """
+
+    def __init__(self, kind: type[Record], dialect: Dialect) -> None:
+        table = TABLES[kind]
+        self._kind = kind
+        self._names = tuple(column.name for column in _columns(kind))
+        self._has_channel = "channel_id" in table.c
+        self._converters = _converters(table, dialect)
+        self.upsert = _text(_upsert(table), dialect)
+        """Writes a row, given ``row``."""
+        in_this_row = [column == bindparam(None) for column in table.primary_key]
+        self.delete = _text(delete(table).where(*in_this_row), dialect)
+        """Deletes a row, given ``key``."""
+
+    def row(self, channel_id: ChannelId, record: Record) -> RowValues:
+        """Return the parameters of ``upsert``."""
+        values: list[object] = [channel_id] if self._has_channel else []
+        values += [getattr(record, name) for name in self._names]
+        for position, convert in self._converters:
+            values[position] = convert(values[position])
+        return tuple(values)
+
+    def key(self, channel_id: ChannelId, key: RecordKey) -> RowValues:
+        """Return the parameters of ``delete``."""
+        return (channel_id, *key) if self._has_channel else key
+
+    def record(self, values: RowValues) -> Record:
+        """Return the record that a row of its fields holds."""
+        build: Callable[..., Record] = self._kind
+        return build(**dict(zip(self._names, values, strict=True)))
+
+
+def _converters(table: Table, dialect: Dialect) -> list[tuple[int, Callable[[object], object]]]:
+    """Return what values need on their way into the database, by position."""
+    found: list[tuple[int, Callable[[object], object]]] = []
+    for position, column in enumerate(table.columns):
+        convert = column.type.dialect_impl(dialect).bind_processor(dialect)
+        if convert is not None:
+            found.append((position, convert))
+    return found
+
+
+def _upsert(table: Table) -> Insert:
+    statement = insert(table)
+    values = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key
+    }
+    if not values:
+        return statement.on_conflict_do_nothing()
+    newer = None
+    if table is TABLES[LedgerRecord]:  # it never goes back
+        given = tuple_(statement.excluded.epoch, statement.excluded.used)
+        newer = given > tuple_(table.c.epoch, table.c.used)
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key), set_=values, where=newer
+    )
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+SELECT_ROWS: Final[dict[type[Record], Select[Any]]] = {
+    kind: select(*_columns(kind)).where(table.c.channel_id == bindparam("channel"))
+    for kind, table in TABLES.items()
+    if kind not in (EventRecord, LedgerRecord)
+}
+"""The rows of a channel, by record type."""
+
+SELECT_EVENTS: Final = (
+    select(*_columns(EventRecord))
+    .where(_EVENTS_OF_CHANNEL, _events.c.sequence > bindparam("after"))
+    .order_by(_events.c.sequence)
+    .limit(bindparam("limit"))
+)
+"""A page of the channel's events."""
+
+SELECT_REMOVED_THROUGH: Final = select(channels.c.removed_through).where(_THIS_CHANNEL)
+"""Up to which sequence retention has removed the channel's events."""
+
+SELECT_LEDGER: Final = select(*_columns(LedgerRecord)).where(
+    TABLES[LedgerRecord].c.scope == bindparam("scope")
+)
+"""The ledger row of a scope."""
+
+
+# --- Channels and their event logs ---------------------------------------------------------------
+
+ADD_CHANNEL: Final = (
+    insert(channels).values(channel_id=bindparam("channel")).on_conflict_do_nothing()
+)
+"""Makes a channel known; its rows refer to it."""
+
+DELETE_CHANNEL: Final = delete(channels).where(_THIS_CHANNEL)
+"""Forgets a channel with all its rows."""
+
+COUNT_EVENTS: Final = (
+    update(channels)
+    .where(_THIS_CHANNEL, channels.c.newest_event < bindparam("first"))
+    .values(
+        event_count=channels.c.event_count + bindparam("count"),
+        event_bytes=channels.c.event_bytes + bindparam("octets"),
+        newest_event=bindparam("last"),
+    )
+    .returning(*_TOTALS)
+)
+"""Counts appended events and returns the totals; nothing where not all came after the newest."""
+
+RECOUNT_EVENTS: Final = (
+    update(channels)
+    .where(_THIS_CHANNEL)
+    .values(
+        {
+            name: select(value).where(_EVENTS_OF_CHANNEL).scalar_subquery()
+            for name, value in {
+                "event_count": func.count(),
+                "event_bytes": func.coalesce(func.sum(_EVENT_SIZE), 0),
+                "newest_event": func.coalesce(func.max(_events.c.sequence), 0),
+            }.items()
+        }
+    )
+    .returning(*_TOTALS)
+)
+"""Counts all events of the channel anew and returns the totals."""
+
+SELECT_EVENT_SIZES: Final = (
+    select(_events.c.sequence, _EVENT_SIZE).where(_EVENTS_OF_CHANNEL).order_by(_events.c.sequence)
+)
+"""Sequence and size of the channel's events, oldest first."""
+
+DELETE_EVENTS: Final = delete(_events).where(
+    _EVENTS_OF_CHANNEL, _events.c.sequence <= bindparam("through")
+)
+"""Removes the channel's events up to a sequence."""
+
+SET_TOTALS: Final = (
+    update(channels)
+    .where(_THIS_CHANNEL)
+    .values(
+        event_count=bindparam("count"),
+        event_bytes=bindparam("octets"),
+        removed_through=bindparam("through"),
+    )
+)
+"""Says what the event log is after a removal."""

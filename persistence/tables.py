@@ -1,0 +1,230 @@
+"""The schema: a table for each record type, one of the channels, and one of its own version.
+
+Columns are written out by hand and named as the record's fields, so that a change of a record is a
+decided change of the schema; a test compares the two. No statement is built here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+from reliable_channel.records import (
+    AcknowledgementRecord,
+    BodyRecord,
+    ChannelRecord,
+    CompletedRecord,
+    DebtRecord,
+    EventRecord,
+    LedgerRecord,
+    LogRecord,
+    LostRecord,
+    OutgoingRecord,
+    PendingRecord,
+    Record,
+    RequestRecord,
+)
+
+SCHEMA_VERSION: Final = 1
+"""What ``schema_version`` holds; a store with another one is refused."""
+
+
+class TextTuple(TypeDecorator[tuple[str, ...]]):
+    """A tuple of strings, kept as a JSON array in text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
+        """Return what the column holds."""
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
+        """Return what the record holds."""
+        return None if value is None else tuple(json.loads(value))
+
+
+metadata: Final = MetaData()
+"""All tables."""
+
+schema_version: Final = Table(
+    "schema_version",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+)
+"""One row."""
+
+channels: Final = Table(
+    "channels",
+    metadata,
+    Column("channel_id", Text, primary_key=True),
+    Column("event_count", BigInteger, nullable=False, server_default="0"),
+    Column("event_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("newest_event", BigInteger, nullable=False, server_default="0"),
+    Column("removed_through", BigInteger, nullable=False, server_default="0"),
+    sqlite_with_rowid=False,
+)
+"""Which channels there are, each with its event log in numbers; its rows go when it goes."""
+
+
+def _channel_id() -> Column[str]:
+    owner = ForeignKey(channels.c.channel_id, ondelete="CASCADE")
+    return Column("channel_id", Text, owner, primary_key=True)
+
+
+# On SQLite the small rows live in their primary key's tree alone; those with bytes of a message
+# would spill out of it at a quarter of a page, so they keep a row id.
+
+TABLES: Final[dict[type[Record], Table]] = {
+    ChannelRecord: Table(
+        "channel_states",
+        metadata,
+        _channel_id(),
+        Column("content_topic", Text, nullable=False),
+        Column("sender_id", Text, nullable=False),
+        Column("bloom_capacity", BigInteger, nullable=False),
+        Column("bloom_error_rate", Double, nullable=False),
+        Column("created_ns", BigInteger, nullable=False),
+        Column("lamport_clock", BigInteger, nullable=False),
+        Column("last_wrap_ns", BigInteger, nullable=False),
+        Column("floor", BigInteger, nullable=False),
+        Column("settled_at_ns", BigInteger, nullable=False),
+        Column("last_event_sequence", BigInteger, nullable=False),
+        Column("last_seen_ns", BigInteger, nullable=False),
+        Column("conflict_seen", Boolean, nullable=False),
+        Column("frontier", TextTuple, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    LogRecord: Table(
+        "log",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("lamport_timestamp", BigInteger, nullable=False),
+        Column("sender_id", Text, nullable=False),
+        Column("retrieval_hint", LargeBinary),
+        Column("logged", Boolean, nullable=False),
+        Column("segment_index", BigInteger, nullable=False),
+        Column("segment_count", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    PendingRecord: Table(
+        "pending",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("sender_id", Text, nullable=False),
+        Column("lamport_timestamp", BigInteger, nullable=False),
+        Column("received_ns", BigInteger, nullable=False),
+        Column("history", LargeBinary, nullable=False),
+        Column("content", LargeBinary, nullable=False),
+    ),
+    RequestRecord: Table(
+        "requests",
+        metadata,
+        _channel_id(),
+        Column("request_id", Text, primary_key=True),
+        Column("created_ns", BigInteger, nullable=False),
+        Column("payload_bytes", BigInteger, nullable=False),
+        Column("segment_count", BigInteger, nullable=False),
+        Column("ephemeral", Boolean, nullable=False),
+        Column("sent", Boolean, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("error", Text, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    OutgoingRecord: Table(
+        "outgoing",
+        metadata,
+        _channel_id(),
+        Column("request_id", Text, primary_key=True),
+        Column("segment_index", BigInteger, primary_key=True, autoincrement=False),
+        Column("message_id", Text, nullable=False),
+        Column("lamport_timestamp", BigInteger, nullable=False),
+        Column("history", TextTuple, nullable=False),
+        Column("propagated", Boolean, nullable=False),
+        Column("transmissions", BigInteger, nullable=False),
+        Column("retransmissions", BigInteger, nullable=False),
+        Column("deadline_ns", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    BodyRecord: Table(
+        "bodies",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("part", Text, primary_key=True),
+        Column("data", LargeBinary, nullable=False),
+    ),
+    AcknowledgementRecord: Table(
+        "acknowledgements",
+        metadata,
+        _channel_id(),
+        Column("request_id", Text, primary_key=True),
+        Column("participant_id", Text, primary_key=True),
+        Column("position", BigInteger, nullable=False),
+        Column("segments", LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    DebtRecord: Table(
+        "debts",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        sqlite_with_rowid=False,
+    ),
+    LostRecord: Table(
+        "lost",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("lost_ns", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    CompletedRecord: Table(
+        "completed",
+        metadata,
+        _channel_id(),
+        Column("set_digest", LargeBinary, primary_key=True),
+        Column("held", LargeBinary, nullable=False),
+        Column("completed_ns", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    EventRecord: Table(
+        "events",
+        metadata,
+        _channel_id(),
+        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+        Column("name", Text, nullable=False),
+        Column("time_ns", BigInteger, nullable=False),
+        Column("request_id", Text),
+        Column("message_id", Text),
+        Column("sender_id", Text),
+        Column("payload", LargeBinary),
+        Column("detail", Text, nullable=False),
+    ),
+    LedgerRecord: Table(
+        "ledger",
+        metadata,
+        Column("scope", Text, primary_key=True),
+        Column("epoch", BigInteger, nullable=False),
+        Column("used", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+}
+"""The table of each record type; its key is the channel, where there is one, and the key fields."""

@@ -1,0 +1,123 @@
+"""How a node spends its epoch budget: restored when it starts, counted durably before each message.
+
+The one door to the budget for messaging adapters, which must not reach into the core. Nothing here
+transmits, and nothing here is for channels: their machines ask the budget themselves.
+
+Spec: 17/WAKU2-RLN-RELAY; RELIABLE-CHANNEL-API, Rate limiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from reliable_channel.config import RateLimitConfig
+from reliable_channel.core.rate_limit import EpochRateLimiter, TrafficClass
+from reliable_channel.errors import PublishRejectedError, StoreError
+from reliable_channel.ports import ChannelStore, Clock
+from reliable_channel.records import LedgerRecord, key_of
+from reliable_channel.types import SECOND
+
+__all__ = ("BudgetGate", "EpochRateLimiter", "restore_budget")
+
+NODE_CLIENT: Final = ""
+"""The node's own messages, beside the channels that share the budget; no channel id is empty."""
+
+logger = logging.getLogger(__name__)
+
+
+async def restore_budget(config: RateLimitConfig, store: ChannelStore) -> EpochRateLimiter:
+    """Return the membership's ledger as the store knows it.
+
+    The ledger's scope names the length of an epoch: epochs of another length count differently, and
+    a number from there could lie ahead for years.
+
+    Args:
+        config: The limits of the membership.
+        store: Open, and the one that transmissions will be counted in.
+
+    Raises:
+        StoreError: The ledger could not be read.
+    """
+    scope = f"node:{config.epoch_period_sec}"
+    restored = await store.load_ledger(scope)
+    return EpochRateLimiter(config, scope=scope, restored=restored)
+
+
+class BudgetGate:
+    """Lets the node's own messages through, in the order in which they came, as the budget admits.
+
+    Args:
+        budget: The membership's ledger.
+        store: Where it is kept.
+        clock: Says which epoch it is.
+        jitter: Draws from [0, 1): where in the spread after an epoch's beginning to go on.
+    """
+
+    def __init__(
+        self,
+        budget: EpochRateLimiter,
+        store: ChannelStore,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._budget = budget
+        self._store = store
+        self._clock = clock
+        self._jitter = jitter
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def transmission(self) -> AsyncIterator[None]:
+        """Wait until a message is admitted and durably counted; publish it inside.
+
+        What ends after the epoch has ended counts in both epochs, unless it was rejected.
+
+        Raises:
+            StoreError: It could not be counted; it must not be transmitted.
+        """
+        admitted = await self._admit()
+        try:
+            await self._save()
+        except BaseException:
+            self._budget.release(admitted)
+            raise
+        try:
+            yield
+        except PublishRejectedError:
+            self._budget.release(admitted)
+            raise
+        except BaseException:  # whatever else went wrong, it may be out
+            await self._confirm(admitted)
+            raise
+        await self._confirm(admitted)
+
+    async def _admit(self) -> int:
+        client, traffic, since = NODE_CLIENT, TrafficClass.FRESH, self._clock.now_ns()
+        async with self._turn:
+            try:
+                now = self._clock.now_ns()
+                while (admitted := self._budget.admit(client, traffic, now)) is None:
+                    self._budget.set_waiting(client, traffic, since)
+                    at = self._budget.next_admission(client, traffic, now, self._jitter())
+                    await asyncio.sleep((at - now) / SECOND)
+                    now = self._clock.now_ns()
+            finally:
+                self._budget.set_waiting(client, traffic, None)
+        return admitted
+
+    async def _save(self) -> None:
+        if self._budget.enabled:
+            record = self._budget.record()
+            await self._store.commit("", {(LedgerRecord, key_of(record)): record})
+
+    async def _confirm(self, admitted: int) -> None:
+        if self._budget.confirm(admitted, self._clock.now_ns()):
+            try:
+                await self._save()
+            except StoreError as error:
+                logger.warning("the epoch budget is saved with the next message only: %s", error)

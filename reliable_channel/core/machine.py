@@ -1,0 +1,395 @@
+"""One channel as a deterministic machine: inputs say what happened, effects say what to do.
+
+::
+
+    application                                                            network
+      send ──► segment ─► SDS ─► [encrypt: driver] ─► epoch budget ─► Publish ──►
+      events ◄── causal order ◄─ reassemble ◄─ SDS ◄─ [decrypt: driver] ◄── receive
+
+The same state, input, ``now`` and seed give the same effects. An input applies wholly or raises and changes nothing.
+The machine must not read a clock, make identifiers from outside randomness, do I/O or call the application: the
+driver carries effects out in the order persist, publish, fetch, emit, and reports back.
+
+Spec: RELIABLE-CHANNEL-API, Procedures; LIP-109 (SDS); docs/design.md for the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeVar
+
+from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
+from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue
+from reliable_channel.core.effects import Effects
+from reliable_channel.core.incoming import MISSING_TIMER, SETTLE_TIMER, IncomingPipeline
+from reliable_channel.core.outgoing import OutgoingPipeline
+from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
+from reliable_channel.core.reassembly import Reassembler
+from reliable_channel.core.requests import RequestState, SegmentState
+from reliable_channel.core.restore import restore_incoming, restore_outgoing
+from reliable_channel.core.sds.causal import MET_RING, IdRing
+from reliable_channel.core.sds.missing import FETCH_TIMER
+from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
+from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segmenter
+from reliable_channel.core.state import ChannelState
+from reliable_channel.core.timers import TimerKey
+from reliable_channel.errors import ConfigurationError, RequestNotFoundError
+from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Record, Snapshot
+from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 150 * 1024
+"""Largest encoded WakuMessage of the network (14/WAKU2-MESSAGE)."""
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentStatus:
+    """How far one data segment of a request is."""
+
+    segment_id: RequestId
+    message_id: MessageId
+    state: SegmentState
+    transmissions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStatus:
+    """How far a request is."""
+
+    request_id: RequestId
+    state: RequestState
+    is_final: bool
+    sent: bool
+    ephemeral: bool
+    error: str
+    recipients: tuple[ParticipantId, ...]
+    """Who has acknowledged all of it."""
+    acknowledged: tuple[tuple[ParticipantId, int], ...]
+    """How many data segments each participant has acknowledged."""
+    segments: tuple[SegmentStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelStatus:
+    """Sizes and counters of a channel; all counters are since it was opened."""
+
+    channel_id: ChannelId
+    sender_id: ParticipantId
+    content_topic: str
+    lamport_timestamp: int
+    known_messages: int
+    open_requests: int
+    open_bytes: int
+    waiting: int
+    in_flight: int
+    incomplete_payloads: int
+    parked_messages: int
+    missing_messages: int
+    owed_acknowledgements: int
+    participants: int
+    counters: dict[str, int]
+    dropped: dict[str, int]
+    """What the network sent and was refused, by reason."""
+
+
+class ChannelMachine:
+    """The protocol of one channel without I/O.
+
+    Args:
+        channel_id: The channel.
+        sender_id: Ours.
+        content_topic: The channel's; part of the size of each message.
+        now: Unix time, nanoseconds, as in every input.
+        seed: Of the channel's random stream: back-offs, request ids.
+        sds: Timers and bounds.
+        segmentation: Segment sizes and bounds.
+        budget: The channel's share of the epoch budget; None is unlimited.
+        max_message_bytes: Largest encoded WakuMessage, bytes.
+        encryption_overhead: Bytes that encryption adds at most; None where it does not say.
+        snapshot: The kept rows; empty for a channel without state.
+
+    Raises:
+        ConfigurationError: The headers leave no room for payload, or kept state was made with another content
+            topic, sender id or bloom filter.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel_id: ChannelId,
+        sender_id: ParticipantId,
+        content_topic: str,
+        now: Nanoseconds,
+        seed: int,
+        sds: SdsConfig | None = None,
+        segmentation: SegmentationConfig | None = None,
+        budget: ChannelBudget | None = None,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        encryption_overhead: int | None = 0,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        sds = sds or SdsConfig()
+        segmentation = segmentation or SegmentationConfig()
+        snapshot = snapshot or {}
+        record = next(iter(rows(snapshot, ChannelRecord)), None)
+        check_kept(record, content_topic, sender_id, sds)
+        self.random = Random(seed)
+        self.state = ChannelState(
+            channel_id=channel_id,
+            sender_id=sender_id,
+            content_topic=content_topic,
+            sds=sds,
+            segmentation=segmentation,
+            random=self.random,
+            record=record,
+            now=now,
+        )
+        self.budget = budget or ChannelBudget(EpochRateLimiter(RateLimitConfig()), None, channel_id)
+        self.queue = DispatchQueue(
+            sds.max_in_flight, self.budget, self.state.outbox, self.state.timers, self.random
+        )
+        segmenter = Segmenter(
+            channel_id=channel_id,
+            sender_id=sender_id,
+            content_topic=content_topic,
+            segmentation=segmentation,
+            sds=sds,
+            max_message_bytes=max_message_bytes,
+            encryption_overhead=(
+                DEFAULT_ENCRYPTION_OVERHEAD if encryption_overhead is None else encryption_overhead
+            ),
+        )
+        passing = IdRing(MET_RING)
+        self.outgoing = OutgoingPipeline(self.state, segmenter, self.queue, passing)
+        self.incoming = IncomingPipeline(
+            self.state, self.outgoing, Reassembler(segmentation), passing, max_message_bytes
+        )
+        self.incoming.causal.floor = record.floor if record else now // MS
+        self.started = False
+        self.snapshot = snapshot
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def start(self, now: Nanoseconds) -> Effects:
+        """Go on where the kept state left off; nothing is published before."""
+        snapshot, self.snapshot = self.snapshot, {}
+        self.incoming.now = now
+        self.state.log.restore(rows(snapshot, LogRecord))
+        for debt in rows(snapshot, DebtRecord):
+            known = self.state.log.known.get(debt.message_id)
+            if known is not None:
+                self.state.debt.add(debt.message_id, known.payload, known.segment_count)
+        restore_outgoing(self.outgoing, snapshot, now)
+        restore_incoming(self.incoming, snapshot, now)
+        group = self.state.group(now)
+        self.state.sync.owe(now, group)
+        self.state.sync.active(now, group)
+        self.started = True
+        return self.conclude(now)
+
+    def send(self, payload: object, now: Nanoseconds, *, ephemeral: bool = False) -> tuple[RequestId, Effects]:
+        """Take a payload from the application.
+
+        Args:
+            payload: Bytes, at least one.
+            now: Unix time, nanoseconds.
+            ephemeral: Outside causal order: not acknowledged, not repeated, delivered at once.
+
+        Returns:
+            The request's id, minted before anything is dispatched, and the effects.
+
+        Raises:
+            InvalidPayloadError: Not bytes.
+            EmptyPayloadError: No bytes.
+            MessageTooLargeError: More than fits in 255 segments.
+            ChannelFullError: Too much is unacknowledged.
+        """
+        request_id = self.outgoing.send(payload, now, ephemeral=ephemeral)
+        return request_id, self.conclude(now)
+
+    def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
+        """Undo a ``send`` whose effects could not be made durable, as if it had never been made."""
+        self.outgoing.withdraw(request_id)
+        return self.conclude(now)
+
+    def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> Effects:
+        """Take decrypted bytes from the network; they never raise.
+
+        Args:
+            data: What should be an encoded SDS message.
+            transport_hash: Under which a store has it; None when no store keeps it.
+            now: Unix time, nanoseconds.
+        """
+        self.incoming.receive(data, transport_hash, now)
+        return self.conclude(now)
+
+    def refuse(self, reason: str, now: Nanoseconds) -> Effects:
+        """Count a message that the driver could not even decrypt."""
+        self.state.outbox.drop(reason)
+        return self.conclude(now)
+
+    def published(self, segment_id: RequestId, transport_hash: bytes, now: Nanoseconds) -> Effects:
+        """Take note that the node handed a message to the network."""
+        self.outgoing.published(segment_id, transport_hash, now)
+        return self.conclude(now)
+
+    def publish_failed(
+        self, segment_id: RequestId, error: str, now: Nanoseconds, *, retryable: bool
+    ) -> Effects:
+        """Take note that a message was not handed to the network.
+
+        Args:
+            segment_id: What the ``Publish`` said.
+            error: Why, for people.
+            now: Unix time, nanoseconds.
+            retryable: The same may work later.
+        """
+        self.outgoing.publish_failed(segment_id, error, now, retryable=retryable)
+        return self.conclude(now)
+
+    def fetched(self, found: Sequence[tuple[bytes, bytes]], now: Nanoseconds) -> Effects:
+        """Take the store's answer to a ``Fetch``: transport hash and decrypted bytes of what it had."""
+        self.incoming.fetched(found, now)
+        return self.conclude(now)
+
+    def fetch_failed(self, now: Nanoseconds) -> Effects:
+        """Take note that the store could not be asked."""
+        self.incoming.missing.failed(now)
+        return self.conclude(now)
+
+    def tick(self, now: Nanoseconds) -> Effects:
+        """Let everything happen whose time has come."""
+        self.incoming.now = now
+        while (key := self.state.timers.pop_due(now)) is not None:
+            self.fire(key, now)
+        return self.conclude(now)
+
+    def next_deadline(self) -> Nanoseconds | None:
+        """Return when ``tick`` has something to do, or None."""
+        return self.state.timers.next_deadline()
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """Tell whether a payload of so many bytes can be taken now."""
+        return self.outgoing.has_room(payload_bytes)
+
+    def request_status(self, request_id: RequestId) -> RequestStatus:
+        """Return how far a request is.
+
+        Raises:
+            RequestNotFoundError: Never made here, or final and forgotten.
+        """
+        request = self.outgoing.book.requests.get(request_id)
+        if request is None:
+            raise RequestNotFoundError(request_id)
+        return RequestStatus(
+            request_id=request_id,
+            state=request.state,
+            is_final=request.is_final,
+            sent=request.sent,
+            ephemeral=request.ephemeral,
+            error=request.error,
+            recipients=request.recipients,
+            acknowledged=request.counts(),
+            segments=tuple(
+                SegmentStatus(
+                    segment_id=segment.segment_id,
+                    message_id=segment.message_id,
+                    state=segment.state(),
+                    transmissions=segment.transmissions,
+                )
+                for segment in request.segments
+            ),
+        )
+
+    def status(self) -> ChannelStatus:
+        """Return sizes and counters."""
+        state, book = self.state, self.outgoing.book
+        return ChannelStatus(
+            channel_id=state.channel_id,
+            sender_id=state.sender_id,
+            content_topic=state.content_topic,
+            lamport_timestamp=state.lamport,
+            known_messages=len(state.log),
+            open_requests=book.open_count,
+            open_bytes=book.open_octets,
+            waiting=self.queue.waiting(),
+            in_flight=len(self.queue.in_flight),
+            incomplete_payloads=len(self.incoming.reassembler.sets),
+            parked_messages=len(self.incoming.causal.parked),
+            missing_messages=len(self.incoming.missing),
+            owed_acknowledgements=len(state.debt),
+            participants=len(state.participants.heard),
+            counters=dict(sorted(state.outbox.counters.items())),
+            dropped=dict(sorted(state.outbox.dropped.items())),
+        )
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def fire(self, key: TimerKey, now: Nanoseconds) -> None:
+        """Act on one timer that has ended."""
+        match key:
+            case ("ack", str(segment_id)):
+                self.outgoing.timed_out(segment_id, now)
+            case ("redo", str(segment_id)):
+                self.outgoing.redo(segment_id, now)
+            case ("set", int(serial)):
+                self.incoming.set_timed_out(serial)
+            case ("dependency", int(serial)):
+                self.incoming.dependency_timed_out(serial)
+            case _ if key == SYNC_TIMER:
+                self.outgoing.sync_due(now, idle=False)
+            case _ if key == IDLE_TIMER:
+                self.outgoing.idle_due(now)
+            case _ if key == MISSING_TIMER:
+                self.incoming.expire_missing()
+            case _ if key == SETTLE_TIMER:
+                self.incoming.settle()
+            case _:
+                assert key in (QUEUE_TIMER, FETCH_TIMER)  # what `conclude` does at the end of every input
+
+    def conclude(self, now: Nanoseconds) -> Effects:
+        """End an input: publish and fetch what may be, write the channel's row, hand out the effects."""
+        self.incoming.now = now
+        if self.started:
+            self.outgoing.pump(now)
+            self.incoming.ask()
+        record = self.state.record(self.incoming.causal.floor)
+        if record != self.state.written:
+            self.state.written = record
+            self.state.outbox.put_at((), record)
+        return self.state.outbox.take()
+
+
+def rows(snapshot: Snapshot, kind: type[R]) -> Sequence[R]:
+    """Return the kept rows of one type."""
+    return snapshot.get(kind, ())  # type: ignore[return-value]
+
+
+def check_kept(
+    record: ChannelRecord | None, content_topic: str, sender_id: ParticipantId, sds: SdsConfig
+) -> None:
+    """Refuse to go on with kept state under settings that it was not made with.
+
+    Raises:
+        ConfigurationError: Naming every difference.
+    """
+    if record is None:
+        return
+    pairs = (
+        ("content_topic", record.content_topic, content_topic),
+        ("sender_id", record.sender_id, sender_id),
+        ("bloom_capacity", record.bloom_capacity, sds.bloom_capacity),
+        ("bloom_error_rate", record.bloom_error_rate, sds.bloom_error_rate),
+    )
+    problems = [
+        f"{name} is {kept!r} in the kept state and cannot become {given!r}; use it, or purge the channel"
+        for name, kept, given in pairs
+        if kept != given
+    ]
+    if problems:
+        raise ConfigurationError(problems)

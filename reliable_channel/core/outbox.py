@@ -1,0 +1,69 @@
+"""Collects the effects of one input while the parts of the machine work.
+
+The parts of the core share one outbox: each writes the rows it owns and the events it decides. It must not decide
+anything itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reliable_channel.core.effects import Effects, Fetch, Publish
+from reliable_channel.events import ChannelEvent, MessageProgressEvent, event_to_record
+from reliable_channel.records import Record, RecordKey, key_of
+
+
+class Outbox:
+    """Effects being collected, and the counters of everything that happened.
+
+    Args:
+        last_sequence: Sequence of the last durable event of the channel.
+    """
+
+    def __init__(self, last_sequence: int = 0) -> None:
+        self.effects = Effects()
+        self.last_sequence = last_sequence
+        self.counters: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    def take(self) -> Effects:
+        """Return what was collected and begin anew."""
+        effects, self.effects = self.effects, Effects()
+        return effects
+
+    def put(self, record: Record) -> None:
+        """Write a row, whole."""
+        self.effects.changes[type(record), key_of(record)] = record
+
+    def put_at(self, key: RecordKey, record: Record) -> None:
+        """Write a row whose key the caller has at hand."""
+        self.effects.changes[type(record), key] = record
+
+    def delete(self, kind: type[Record], *key: str | int) -> None:
+        """Delete a row; harmless when there is none."""
+        self.effects.changes[kind, key] = None
+
+    def publish(self, publish: Publish) -> None:
+        """Have bytes published."""
+        self.effects.publishes.append(publish)
+
+    def fetch(self, hashes: tuple[bytes, ...]) -> None:
+        """Have the store asked."""
+        self.effects.fetches.append(Fetch(hashes))
+
+    def emit(self, event: ChannelEvent) -> None:
+        """Give a durable event its place in the log, store it and show it; a live one is only shown."""
+        if not isinstance(event, MessageProgressEvent):
+            self.last_sequence += 1
+            event = event.with_sequence(self.last_sequence)
+            record = event_to_record(event)
+            self.put_at((record.sequence,), record)
+        self.effects.events.append(event)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Count something that happened."""
+        self.counters[name] += amount
+
+    def drop(self, reason: str) -> None:
+        """Count something from the network that was refused."""
+        self.dropped[reason] += 1

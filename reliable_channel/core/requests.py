@@ -1,0 +1,273 @@
+"""The request book: what became of every ``send``, segment by segment, participant by participant.
+
+It decides which request is delivered and when a segment must be sent again; it must not build messages
+(``machine``) nor hold timers of its own. Acknowledgements are evidence kept per participant. The *leader* of a
+request is the participant that holds most of its data segments, ties going to the earliest: a segment is
+retransmitted while the leader lacks it, whoever else has it.
+
+Spec: RELIABLE-CHANNEL-API, RequestId, MessageDeliveredEvent; LIP-109 (SDS), Send, acknowledgements.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.sds.bloom import HashPair
+from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+
+class RequestState(StrEnum):
+    """How far a request is; all but OPEN are final."""
+
+    OPEN = "open"
+    SENT = "sent"
+    """Final for an ephemeral request only."""
+    DELIVERED = "delivered"
+    SEND_ERROR = "send-error"
+    DELIVERY_ERROR = "delivery-error"
+
+
+class SegmentState(StrEnum):
+    """How far a segment is."""
+
+    QUEUED = "queued"
+    IN_FLIGHT = "in-flight"
+    SENT = "sent"
+    POSSIBLY_ACKNOWLEDGED = "possibly-acknowledged"
+    ACKNOWLEDGED = "acknowledged"
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingSegment:
+    """One data segment of a request.
+
+    Attributes:
+        request: What it belongs to.
+        index: From 0.
+        message_id: Its SDS message id.
+        lamport: Its Lamport time.
+        history: Ids fixed at ``send``.
+        suffix: The encoded content field.
+        header: All other fields, encoded at the first dispatch and unchanged since; None before.
+        pair: The hashes of its id, for bloom filters.
+        in_flight: The node has it and has not reported.
+        queued: It waits to be given to the node.
+        propagated: The node has reported it at least once.
+        transmissions: Times it was given to the node.
+        retransmissions: Transmissions after the first that was reported.
+        first_failure_ns: When the node first failed to take it, 0 when it did not.
+        deadline_ns: When its acknowledgement timer ends; 0 when none runs.
+        possible: Messages of each participant whose filter held its id.
+    """
+
+    request: Request
+    index: int
+    message_id: MessageId
+    lamport: int
+    history: tuple[MessageId, ...]
+    suffix: bytes
+    header: bytes | None = None
+    pair: HashPair = (0, 0)
+    in_flight: bool = False
+    queued: bool = False
+    propagated: bool = False
+    transmissions: int = 0
+    retransmissions: int = 0
+    failures: int = 0
+    first_failure_ns: Nanoseconds = 0
+    deadline_ns: Nanoseconds = 0
+    possible: dict[ParticipantId, int] = field(default_factory=dict)
+
+    @property
+    def segment_id(self) -> RequestId:
+        """``Req:k``, k from 1."""
+        return f"{self.request.request_id}:{self.index + 1}"
+
+    def state(self) -> SegmentState:
+        """Return how far it is, by the best evidence of anybody."""
+        if self.request.anybody_has(self.index):
+            return SegmentState.ACKNOWLEDGED
+        if self.possible:
+            return SegmentState.POSSIBLY_ACKNOWLEDGED
+        if self.propagated:
+            return SegmentState.SENT
+        return SegmentState.IN_FLIGHT if self.in_flight else SegmentState.QUEUED
+
+    def record(self) -> OutgoingRecord:
+        """Return its row."""
+        return OutgoingRecord(
+            request_id=self.request.request_id,
+            segment_index=self.index,
+            message_id=self.message_id,
+            lamport_timestamp=self.lamport,
+            history=self.history,
+            propagated=self.propagated,
+            transmissions=self.transmissions,
+            retransmissions=self.retransmissions,
+            deadline_ns=self.deadline_ns,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One ``send``.
+
+    Attributes:
+        request_id: Its id.
+        created_ns: When it was made.
+        payload_bytes: Size of the payload.
+        segment_count: Data segments.
+        ephemeral: Outside causal order, not acknowledged.
+        state: How far it is.
+        error: Why it failed, when it did.
+        sent: All data segments were propagated.
+        announced: A queued event was raised.
+        segments: Its data segments by index; their bytes are let go when it is final.
+        acknowledged: For each participant a bit mask of the data segments it has, in order of first evidence.
+        leader: Who holds most.
+        propagated: Data segments propagated so far.
+    """
+
+    request_id: RequestId
+    created_ns: Nanoseconds
+    payload_bytes: int
+    segment_count: int
+    ephemeral: bool
+    state: RequestState = RequestState.OPEN
+    error: str = ""
+    sent: bool = False
+    announced: bool = False
+    segments: list[OutgoingSegment] = field(default_factory=list)
+    acknowledged: dict[ParticipantId, int] = field(default_factory=dict)
+    leader: ParticipantId | None = None
+    propagated: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended."""
+        return self.state is not RequestState.OPEN
+
+    @property
+    def recipients(self) -> tuple[ParticipantId, ...]:
+        """Participants known to have all of it, in order of first evidence."""
+        whole = (1 << self.segment_count) - 1
+        return tuple(who for who, mask in self.acknowledged.items() if mask == whole)
+
+    def anybody_has(self, index: int) -> bool:
+        """Tell whether any participant is known to have a data segment."""
+        return any(mask >> index & 1 for mask in self.acknowledged.values())
+
+    def leader_has(self, index: int) -> bool:
+        """Tell whether the leader is known to have a data segment."""
+        return self.leader is not None and bool(self.acknowledged[self.leader] >> index & 1)
+
+    def leader_has_all(self) -> bool:
+        """Tell whether at least one participant has all of it."""
+        return (
+            self.leader is not None
+            and self.acknowledged[self.leader] == (1 << self.segment_count) - 1
+        )
+
+    def acknowledge(self, participant: ParticipantId, index: int) -> bool:
+        """Note that a participant has a data segment; say whether that is news."""
+        mask = self.acknowledged.get(participant, 0)
+        if mask >> index & 1:
+            return False
+        mask |= 1 << index
+        self.acknowledged[participant] = mask
+        if (
+            self.leader is None
+            or mask.bit_count() > self.acknowledged[self.leader].bit_count()
+        ):
+            self.leader = participant
+        return True
+
+    def counts(self) -> tuple[tuple[ParticipantId, int], ...]:
+        """Return how many data segments each participant has."""
+        return tuple((who, mask.bit_count()) for who, mask in self.acknowledged.items())
+
+    def record(self) -> RequestRecord:
+        """Return its row."""
+        return RequestRecord(
+            request_id=self.request_id,
+            created_ns=self.created_ns,
+            payload_bytes=self.payload_bytes,
+            segment_count=self.segment_count,
+            ephemeral=self.ephemeral,
+            sent=self.sent,
+            state=str(self.state),
+            error=self.error,
+        )
+
+    def acknowledgement_record(self, participant: ParticipantId) -> AcknowledgementRecord:
+        """Return the row of one participant's evidence."""
+        return AcknowledgementRecord(
+            request_id=self.request_id,
+            participant_id=participant,
+            position=list(self.acknowledged).index(participant),
+            segments=self.acknowledged[participant].to_bytes(
+                (self.segment_count + 7) // 8, "little"
+            ),
+        )
+
+
+class RequestBook:
+    """All requests that are open, and the latest final ones.
+
+    Args:
+        max_finished: Final requests whose state is kept.
+        outbox: Where row changes go.
+    """
+
+    def __init__(self, max_finished: int, outbox: Outbox) -> None:
+        self.max_finished = max_finished
+        self.outbox = outbox
+        self.requests: dict[RequestId, Request] = {}
+        self.open_octets = 0
+        self.open_count = 0
+        self.finished: OrderedDict[RequestId, None] = OrderedDict()
+        self.index: dict[MessageId, tuple[Request, int]] = {}
+        self.outstanding: dict[MessageId, OutgoingSegment] = {}
+
+    def open(self, request: Request) -> None:
+        """Enter a request with its segments."""
+        self.requests[request.request_id] = request
+        self.open_octets += request.payload_bytes
+        self.open_count += 1
+        for segment in request.segments:
+            if not request.ephemeral:
+                self.index[segment.message_id] = (request, segment.index)
+                self.outstanding[segment.message_id] = segment
+
+    def finish(self, request: Request, state: RequestState, error: str = "") -> None:
+        """End a request; its segments are let go, its state can still be asked for a while."""
+        request.state = state
+        request.error = error
+        self.open_octets -= request.payload_bytes
+        self.open_count -= 1
+        for segment in request.segments:
+            self.outstanding.pop(segment.message_id, None)
+            self.outbox.delete(OutgoingRecord, request.request_id, segment.index)
+        self.finished[request.request_id] = None
+        self.outbox.put(request.record())
+        self.forget_oldest()
+
+    def forget_oldest(self) -> None:
+        """Let go of final requests above the bound."""
+        while len(self.finished) > self.max_finished:
+            self.forget(next(iter(self.finished)))
+
+    def forget(self, request_id: RequestId) -> None:
+        """Let go of a final request: later acknowledgements of it are not even counted."""
+        del self.finished[request_id]
+        request = self.requests.pop(request_id)
+        for segment in request.segments:
+            if self.index.get(segment.message_id, (None,))[0] is request:
+                del self.index[segment.message_id]
+        self.outbox.delete(RequestRecord, request_id)
+        for participant in request.acknowledged:
+            self.outbox.delete(AcknowledgementRecord, request_id, participant)

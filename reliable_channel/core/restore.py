@@ -1,0 +1,166 @@
+"""Kept rows back to a working channel.
+
+Requests that were open go on: what the node has not confirmed counts as not made (but stays counted in the epoch
+budget), acknowledgement timers start anew. Payloads that were incomplete or parked are put together again from their
+segments; parked ones wait their whole time again. It must not publish anything.
+
+Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassembly survive restarts.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from reliable_channel.core.incoming import IncomingPipeline
+from reliable_channel.core.outgoing import OutgoingPipeline
+from reliable_channel.core.rate_limit import TrafficClass
+from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
+from reliable_channel.core.sds.bloom import hash_pair
+from reliable_channel.core.segmentation import is_segmented
+from reliable_channel.core.wire import SdsMessage, SegmentMessage
+from reliable_channel.errors import DecodeError
+from reliable_channel.records import (
+    AcknowledgementRecord,
+    BodyRecord,
+    CompletedRecord,
+    LostRecord,
+    OutgoingRecord,
+    PendingRecord,
+    Record,
+    RequestRecord,
+    Snapshot,
+)
+from reliable_channel.types import MessageId, Nanoseconds, RequestId
+
+R = TypeVar("R", bound=Record)
+
+
+def kept(snapshot: Snapshot, kind: type[R]) -> list[R]:
+    """Return the kept rows of one type."""
+    return list(snapshot.get(kind, ()))  # type: ignore[arg-type]
+
+
+def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
+    """Take the request book, acknowledgements and the outgoing buffer back."""
+    requests: dict[RequestId, Request] = {}
+    for row in sorted(kept(snapshot, RequestRecord), key=lambda item: item.created_ns):
+        requests[row.request_id] = Request(
+            request_id=row.request_id,
+            created_ns=row.created_ns,
+            payload_bytes=row.payload_bytes,
+            segment_count=row.segment_count,
+            ephemeral=row.ephemeral,
+            state=RequestState(row.state),
+            error=row.error,
+            sent=row.sent,
+        )
+    for evidence in sorted(kept(snapshot, AcknowledgementRecord), key=lambda item: item.position):
+        mask = int.from_bytes(evidence.segments, "little")
+        request = requests[evidence.request_id]
+        for index in range(request.segment_count):
+            if mask >> index & 1:
+                request.acknowledge(evidence.participant_id, index)
+    restore_segments(requests, snapshot)
+    for request in requests.values():
+        if request.is_final:
+            outgoing.book.requests[request.request_id] = request
+            outgoing.book.finished[request.request_id] = None
+        else:
+            resume(outgoing, request, now)
+
+
+def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> None:
+    """Give open requests their segments back."""
+    bodies: dict[tuple[MessageId, str], bytes] = {
+        (row.message_id, row.part): row.data for row in kept(snapshot, BodyRecord)
+    }
+    for row in sorted(kept(snapshot, OutgoingRecord), key=lambda item: item.segment_index):
+        request = requests[row.request_id]
+        request.segments.append(
+            OutgoingSegment(
+                request=request,
+                index=row.segment_index,
+                message_id=row.message_id,
+                lamport=row.lamport_timestamp,
+                history=row.history,
+                suffix=bodies[row.message_id, "content"],
+                header=bodies.get((row.message_id, "header")),
+                pair=hash_pair(row.message_id),
+                propagated=row.propagated,
+                transmissions=row.transmissions,
+                retransmissions=row.retransmissions,
+            )
+        )
+        request.propagated += row.propagated
+
+
+def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
+    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
+    outgoing.book.open(request)
+    for segment in request.segments:
+        outgoing.segments[segment.segment_id] = segment
+        if segment.propagated:
+            outgoing.start_timer(segment, now)
+        else:
+            outgoing.enqueue(TrafficClass.FRESH, segment, now)
+
+
+def restore_incoming(incoming: IncomingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
+    """Take lost ids, the memory of rebuilt payloads, incomplete and parked payloads back."""
+    for lost in sorted(kept(snapshot, LostRecord), key=lambda item: item.lost_ns):
+        incoming.causal.lost.add(lost.message_id)
+    for row in sorted(kept(snapshot, CompletedRecord), key=lambda item: item.completed_ns):
+        incoming.reassembler.completed[row.set_digest] = int.from_bytes(row.held, "little")
+    whole = []
+    pending = kept(snapshot, PendingRecord)
+    for row in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):
+        payload = rejoin(incoming, row, now)
+        if payload is not None:
+            whole.append(payload)
+    for payload in whole:
+        if payload.message:
+            incoming.complete(payload)
+        else:
+            incoming.finish_set(payload)
+
+
+def rejoin(
+    incoming: IncomingPipeline, row: PendingRecord, now: Nanoseconds
+) -> IncomingPayload | None:
+    """Enter a kept segment in its payload; return the payload when that makes it whole."""
+    message = SdsMessage(
+        sender_id=row.sender_id,
+        message_id=row.message_id,
+        lamport_timestamp=row.lamport_timestamp,
+        causal_history=SdsMessage.decode(row.history).causal_history,
+        content=row.content,
+    )
+    try:
+        segment = SegmentMessage.decode(row.content)
+    except DecodeError:
+        segment = SegmentMessage()
+    incoming.look_for(message)
+    if not is_segmented(segment) or segment.data_segment_count == 1:
+        return rejoin_whole(incoming, message, segment)
+    key = incoming.reassembler.key_of(row.sender_id, segment)
+    payload = incoming.reassembler.add(key, segment, ephemeral=False)
+    incoming.join(payload, message, segment.data_segment_index)
+    incoming.payloads[payload.serial] = payload
+    incoming.wait_for_rest(payload)
+    return payload if incoming.reassembler.is_complete(payload) else None
+
+
+def rejoin_whole(
+    incoming: IncomingPipeline, message: SdsMessage, segment: SegmentMessage
+) -> IncomingPayload:
+    """Make the payload of a kept message that is a whole payload."""
+    content = segment.payload if is_segmented(segment) else message.content or b""
+    key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
+    incoming.reassembler.serial += 1
+    payload = IncomingPayload(serial=incoming.reassembler.serial, key=key, ephemeral=False)
+    payload.message = content
+    payload.octets = len(content)
+    incoming.join(payload, message, 0)
+    incoming.payloads[payload.serial] = payload
+    return payload

@@ -1,0 +1,225 @@
+"""Causal order of whole payloads: what a payload waits for, and what its delivery sets free.
+
+A complete payload whose dependencies are all met is delivered at once; another is parked under each id it waits for,
+so that the last missing one releases a chain without a sweep. A dependency that is only parked is not met. It must
+not fetch anything (``missing``) nor know how payloads are put together (``reassembly``).
+
+Spec: LIP-109 (SDS), Deliver. Deviation: order is kept between payloads, not segments (docs/adr).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.sds.log import MessageLog
+from reliable_channel.records import LostRecord
+from reliable_channel.types import MessageId, Nanoseconds
+
+MET_RING: Final = 4096
+"""Ids of syncs and ephemerals that are remembered: foreign implementations name them in histories."""
+
+
+class IdRing:
+    """A bounded memory of ids, the oldest forgotten first.
+
+    Args:
+        limit: Ids that are remembered.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.ids: OrderedDict[MessageId, None] = OrderedDict()
+
+    def __contains__(self, message_id: MessageId) -> bool:
+        return message_id in self.ids
+
+    def add(self, message_id: MessageId) -> MessageId | None:
+        """Remember an id; return the one forgotten for it, if any."""
+        self.ids[message_id] = None
+        if len(self.ids) > self.limit:
+            return self.ids.popitem(last=False)[0]
+        return None
+
+
+class CausalOrder:
+    """Payloads that are held (incomplete or parked), and who waits for whom.
+
+    Args:
+        config: Bounds.
+        log: Delivered and own ids.
+        outbox: Where row changes go.
+        passing: Ids of syncs and ephemerals seen or sent, and of messages from before our time.
+        deliver: Called with each payload when its turn has come, in causal order.
+    """
+
+    def __init__(
+        self,
+        config: SdsConfig,
+        log: MessageLog,
+        outbox: Outbox,
+        passing: IdRing,
+        deliver: Callable[[IncomingPayload], None],
+    ) -> None:
+        self.config = config
+        self.log = log
+        self.outbox = outbox
+        self.deliver = deliver
+        self.floor = 0
+        self.holder: dict[MessageId, IncomingPayload] = {}
+        self.parked: dict[int, IncomingPayload] = {}
+        self.parked_octets = 0
+        self.waiting: dict[MessageId, dict[int, IncomingPayload]] = {}
+        self.lost = IdRing(config.max_lost_ids)
+        self.passing = passing
+
+    def hold(self, message_id: MessageId, payload: IncomingPayload) -> None:
+        """Note that an accepted id belongs to a payload that is not delivered yet."""
+        self.holder[message_id] = payload
+
+    def is_met(self, message_id: MessageId) -> bool:
+        """Tell whether nobody needs to wait for an id: delivered, ours, lost, or outside the order."""
+        if message_id in self.log.known and message_id not in self.holder:
+            return True
+        return message_id in self.lost or message_id in self.passing
+
+    def lacks(self, message_id: MessageId) -> bool:
+        """Tell whether an id is neither known nor excused: it would have to be fetched."""
+        return not (
+            message_id in self.log.known or message_id in self.lost or message_id in self.passing
+        )
+
+    def was_given_up(self, message_ids: Iterable[MessageId]) -> bool:
+        """Tell whether any of the ids was lost or excused: what holds it comes late."""
+        return any(item in self.lost or item in self.passing for item in message_ids)
+
+    def is_awaited(self, message_id: MessageId) -> bool:
+        """Tell whether a parked payload waits for an id."""
+        return message_id in self.waiting
+
+    def complete(self, payload: IncomingPayload) -> bool:
+        """Deliver a complete payload, or park it; say whether it was delivered.
+
+        Payloads below the floor wait for nothing: a late joiner does not fetch the past without end.
+        """
+        own = set(payload.ids.values())
+        if payload.position[0] >= self.floor:
+            payload.unmet = {
+                message_id: None
+                for message_id in payload.dependencies
+                if message_id not in own and not self.is_met(message_id)
+            }
+        if not payload.unmet:
+            self.release([payload])
+            return True
+        self.park(payload)
+        if self.closes_cycle(payload):
+            self.force(payload)
+        return payload.serial not in self.parked
+
+    def park(self, payload: IncomingPayload) -> None:
+        """Let a payload wait."""
+        self.parked[payload.serial] = payload
+        self.parked_octets += payload.octets
+        for message_id in payload.unmet:
+            self.waiting.setdefault(message_id, {})[payload.serial] = payload
+
+    def unpark(self, payload: IncomingPayload) -> None:
+        """Take a payload out of the parking lot; harmless when it is not there."""
+        if self.parked.pop(payload.serial, None) is None:
+            return
+        self.parked_octets -= payload.octets
+        for message_id in payload.unmet:
+            waiters = self.waiting[message_id]
+            waiters.pop(payload.serial, None)
+            if not waiters:
+                del self.waiting[message_id]
+        payload.unmet.clear()
+
+    def release(self, ready: list[IncomingPayload]) -> None:
+        """Deliver payloads and everything that waited only for them, lowest (Lamport time, id) first."""
+        heap = [(payload.position, payload.serial, payload) for payload in ready]
+        heapify(heap)
+        while heap:
+            payload = heappop(heap)[2]
+            self.unpark(payload)
+            for message_id in payload.ids.values():
+                self.holder.pop(message_id, None)
+                self.log.log(message_id)
+            self.log.extend_frontier(payload.ids[max(payload.ids)], payload.dependencies)
+            self.deliver(payload)
+            for message_id in payload.ids.values():
+                for free in self.meet(message_id):
+                    heappush(heap, (free.position, free.serial, free))
+
+    def meet(self, message_id: MessageId) -> list[IncomingPayload]:
+        """Note that an id needs no more waiting; return the payloads that now wait for nothing."""
+        free = []
+        for payload in self.waiting.pop(message_id, {}).values():
+            payload.unmet.pop(message_id, None)
+            if not payload.unmet:
+                free.append(payload)
+        return free
+
+    def excuse(self, message_ids: Iterable[MessageId]) -> None:
+        """Let ids count as met without a trace: they are from before our time, or outside the order."""
+        ready = []
+        for message_id in message_ids:
+            self.passing.add(message_id)
+            ready.extend(self.meet(message_id))
+        self.release(ready)
+
+    def lose(self, message_id: MessageId, now: Nanoseconds) -> None:
+        """Give an id up: it counts as met from now on, and what still comes of it comes late."""
+        forgotten = self.lost.add(message_id)
+        if forgotten is not None:
+            self.outbox.delete(LostRecord, forgotten)
+        self.outbox.put(LostRecord(message_id=message_id, lost_ns=now))
+        self.release(self.meet(message_id))
+
+    def force(self, payload: IncomingPayload) -> None:
+        """Deliver a parked payload now, parked ones that it waits for first."""
+        chain, _ = self.closure(payload)
+        for member in chain:
+            self.unpark(member)
+        self.release(chain)
+
+    def closure(self, payload: IncomingPayload) -> tuple[list[IncomingPayload], list[MessageId]]:
+        """Return the parked payloads that one waits for, itself included, and the ids nobody parked holds."""
+        chain: dict[int, IncomingPayload] = {payload.serial: payload}
+        missing: dict[MessageId, None] = {}
+        stack = [payload]
+        while stack:
+            for message_id in stack.pop().unmet:
+                holder = self.holder.get(message_id)
+                if holder is None or holder.serial not in self.parked:
+                    missing[message_id] = None
+                elif holder.serial not in chain:
+                    chain[holder.serial] = holder
+                    stack.append(holder)
+        return list(chain.values()), list(missing)
+
+    def closes_cycle(self, payload: IncomingPayload) -> bool:
+        """Tell whether a newly parked payload waits only for payloads that in the end wait for it.
+
+        Only foreign senders produce cycles: ours fix the histories of a payload's segments in one step. ``force``
+        then delivers the lowest (Lamport time, id) first.
+        """
+        if not any(message_id in self.waiting for message_id in payload.ids.values()):
+            return False
+        chain, missing = self.closure(payload)
+        return not missing and len(chain) > 1
+
+    def overflow(self) -> IncomingPayload | None:
+        """Return the oldest parked payload when the parking lot is above its bounds, else None."""
+        if (
+            len(self.parked) > self.config.max_parked_messages
+            or self.parked_octets > self.config.max_parked_bytes
+        ):
+            return next(iter(self.parked.values()))
+        return None

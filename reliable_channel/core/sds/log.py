@@ -1,0 +1,239 @@
+"""What a participant knows, and what it may name: known ids and the ordered log.
+
+*Known* ids were accepted, rebuilt or are our own: they deduplicate, acknowledge, enter the bloom filter and end
+fetching. *Logged* ids are those of delivered payloads and of our own, ordered by (Lamport time, message id); causal
+histories are taken from the log only. Nothing here decides what is delivered.
+
+Spec: LIP-109 (SDS), Participant state.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.sds.bloom import BloomFilter
+from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.records import LogRecord
+from reliable_channel.types import MessageId, ParticipantId
+
+MAX_BRANCHES: Final = 16
+"""Ids of concurrent messages that a history names beyond ``causal_history_size``."""
+
+MAX_FRONTIER: Final = 256
+"""Ids of concurrent messages that are remembered until a message of ours names them."""
+
+
+class KnownMessage:
+    """One known id: when and by whom it was sent, which segment of its payload it is, where to fetch it."""
+
+    __slots__ = ("hint", "index", "lamport", "logged", "message_id", "segment_count", "sender_id")
+
+    def __init__(
+        self,
+        message_id: MessageId,
+        lamport: int,
+        sender_id: ParticipantId,
+        *,
+        index: int,
+        segment_count: int,
+        hint: bytes | None,
+        logged: bool,
+    ) -> None:
+        self.message_id = message_id
+        self.lamport = lamport
+        self.sender_id = sender_id
+        self.index = index
+        self.segment_count = segment_count
+        self.hint = hint
+        self.logged = logged
+
+    @property
+    def payload(self) -> tuple[ParticipantId, int]:
+        """Sender and Lamport time of the payload's first segment: what its segments share."""
+        return self.sender_id, self.lamport - self.index
+
+    def record(self) -> LogRecord:
+        """Return its row."""
+        return LogRecord(
+            message_id=self.message_id,
+            lamport_timestamp=self.lamport,
+            sender_id=self.sender_id,
+            retrieval_hint=self.hint,
+            logged=self.logged,
+            segment_index=self.index,
+            segment_count=self.segment_count,
+        )
+
+
+class MessageLog:
+    """Known ids, the ordered log of those that may be named, and the bloom filter over the known ones.
+
+    Args:
+        config: Bounds and the filter's parameters.
+        outbox: Where row changes go.
+    """
+
+    def __init__(self, config: SdsConfig, outbox: Outbox) -> None:
+        self.config = config
+        self.outbox = outbox
+        self.known: dict[MessageId, KnownMessage] = {}
+        self.order: list[tuple[int, MessageId]] = []
+        self.frontier: dict[MessageId, None] = {}
+        self.bloom = (
+            BloomFilter(config.bloom_capacity, config.bloom_error_rate)
+            if config.bloom_capacity
+            else None
+        )
+
+    def __contains__(self, message_id: MessageId) -> bool:
+        return message_id in self.known
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        """Take kept rows back; the bloom filter is rebuilt from them."""
+        for record in records:
+            self.known[record.message_id] = KnownMessage(
+                record.message_id,
+                record.lamport_timestamp,
+                record.sender_id,
+                index=record.segment_index,
+                segment_count=record.segment_count,
+                hint=record.retrieval_hint,
+                logged=record.logged,
+            )
+        self.order = sorted((item.lamport, item.message_id) for item in self.known.values() if item.logged)
+        self.rebuild_bloom(self.config.bloom_capacity)
+
+    def add(self, message: KnownMessage) -> None:
+        """Make an id known; when it is logged already, it may be named from now on."""
+        self.known[message.message_id] = message
+        if self.bloom is not None:
+            if self.bloom.count >= self.config.bloom_capacity:
+                self.rebuild_bloom(max(1, self.config.bloom_capacity // 2))
+            self.bloom.add(message.message_id)
+        if message.logged:
+            self.insert(message)
+        self.outbox.put_at((message.message_id,), message.record())
+
+    def log(self, message_id: MessageId) -> None:
+        """Let a known id be named: its payload is delivered."""
+        message = self.known[message_id]
+        if not message.logged:
+            message.logged = True
+            self.insert(message)
+            self.outbox.put_at((message_id,), message.record())
+
+    def insert(self, message: KnownMessage) -> None:
+        """Put an id at its place in the order, most often the end."""
+        place = (message.lamport, message.message_id)
+        if not self.order or place > self.order[-1]:
+            self.order.append(place)
+        else:
+            insort(self.order, place)
+
+    def withdraw(self, message_id: MessageId) -> None:
+        """Forget an id of ours that was never published."""
+        message = self.known.pop(message_id)
+        self.frontier.pop(message_id, None)
+        place = (message.lamport, message_id)
+        index = bisect_left(self.order, place)
+        if index < len(self.order) and self.order[index] == place:
+            del self.order[index]
+        self.outbox.delete(LogRecord, message_id)
+
+    def set_hint(self, message_id: MessageId, hint: bytes | None) -> None:
+        """Remember under which transport hash a message can be fetched; the first one stays."""
+        message = self.known.get(message_id)
+        if hint and message is not None and message.hint is None:
+            message.hint = hint
+            self.outbox.put_at((message_id,), message.record())
+
+    def extend_frontier(
+        self, message_id: MessageId, named: Iterable[MessageId], *, keep: bool = True
+    ) -> None:
+        """Note a logged message that nobody names yet, and that it names others.
+
+        Args:
+            message_id: The last segment of a delivered payload, or a segment of ours.
+            named: Its dependencies.
+            keep: It is not named by a logged message.
+        """
+        frontier = self.frontier
+        for item in named:
+            frontier.pop(item, None)
+        if keep:
+            frontier[message_id] = None
+            if len(frontier) > MAX_FRONTIER:
+                del frontier[next(iter(frontier))]
+
+    def next_history(self) -> tuple[MessageId, ...]:
+        """Return the ids that a message of ours names, oldest first.
+
+        The last ``causal_history_size`` ids of the log, and those concurrent ones that no logged message names:
+        without them, two of three concurrent messages would be named and the third could come out after its effect.
+
+        Deviation: LIP-109 names the last ids only (docs/adr/0003-histories-name-every-branch.md).
+        """
+        newest = self.newest(self.config.causal_history_size)
+        branches = [item for item in self.frontier if item not in newest][:MAX_BRANCHES]
+        if not branches:
+            return newest
+        places = [(self.known[item].lamport, item) for item in branches if item in self.known]
+        return tuple([item for _, item in sorted(places)]) + newest
+
+    def newest(self, count: int) -> tuple[MessageId, ...]:
+        """Return the last ids of the log, oldest first."""
+        return tuple([place[1] for place in self.order[-count:]]) if count else ()
+
+    def newest_first(self) -> Iterator[MessageId]:
+        """Yield the ids of the log from the newest on."""
+        return (place[1] for place in reversed(self.order))
+
+    def entry(self, message_id: MessageId) -> HistoryEntry | None:
+        """Return the history entry that names a known id, or None when it is not known (any more)."""
+        message = self.known.get(message_id)
+        if message is None:
+            return None
+        return HistoryEntry(message_id, message.hint, message.sender_id)
+
+    def entries(self, message_ids: Iterable[MessageId]) -> tuple[HistoryEntry, ...]:
+        """Return the history entries that name those of the ids that are known."""
+        return tuple([entry for entry in map(self.entry, message_ids) if entry is not None])
+
+    def evict(self) -> int:
+        """Forget the lowest logged ids above the bound; return the highest Lamport time forgotten, or 0.
+
+        It works in batches of one sixteenth of the bound, so that the cost of one message stays flat.
+        """
+        limit = self.config.max_known_ids
+        if len(self.known) <= limit:
+            return 0
+        excess = self.order[: len(self.known) - limit + limit // 16]
+        del self.order[: len(excess)]
+        for _, message_id in excess:
+            del self.known[message_id]
+            self.frontier.pop(message_id, None)
+            self.outbox.delete(LogRecord, message_id)
+        return excess[-1][0] if excess else 0
+
+    def rebuild_bloom(self, count: int) -> None:
+        """Make the bloom filter anew from that many of the newest known ids.
+
+        Spec: LIP-109 leaves the roll-over open; the newest half of the capacity is kept (docs/wire.md).
+        """
+        if self.bloom is None:
+            return
+        self.bloom.clear()
+        unlogged = [item.message_id for item in self.known.values() if not item.logged]
+        for message_id in (*unlogged, *self.newest(count))[-count:]:
+            self.bloom.add(message_id)
+
+    def bloom_bytes(self) -> bytes | None:
+        """Return the filter for a message, or None when filters are switched off."""
+        return None if self.bloom is None else self.bloom.to_bytes()

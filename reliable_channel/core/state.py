@@ -1,0 +1,127 @@
+"""What both directions of a channel share: who we are, the clocks, and the parts that both use.
+
+It must not know the pipelines (``outgoing``, ``incoming``) that work on it.
+
+Spec: LIP-109 (SDS), Participant state.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core.hashing import keccak256_parts
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.sds.debt import AckDebt
+from reliable_channel.core.sds.log import MessageLog
+from reliable_channel.core.sds.participants import Participants
+from reliable_channel.core.sds.sync import SyncPolicy
+from reliable_channel.core.timers import Timers
+from reliable_channel.records import ChannelRecord
+from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId
+
+MAX_CLOCK_LEAD_MS: Final = 300_000
+"""A received Lamport time further ahead of our clock is taken as this far: one message must not drag every clock."""
+
+
+class ChannelState:
+    """The common ground of one channel's machine.
+
+    Args:
+        channel_id: The channel.
+        sender_id: Ours.
+        content_topic: The channel's.
+        sds: Timers and bounds.
+        segmentation: Segment sizes and bounds.
+        random: The channel's random stream.
+        record: The kept row, or None for a channel without state.
+        now: Unix time, nanoseconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel_id: ChannelId,
+        sender_id: ParticipantId,
+        content_topic: str,
+        sds: SdsConfig,
+        segmentation: SegmentationConfig,
+        random: Random,
+        record: ChannelRecord | None,
+        now: Nanoseconds,
+    ) -> None:
+        self.channel_id = channel_id
+        self.sender_id = sender_id
+        self.content_topic = content_topic
+        self.sds = sds
+        self.segmentation = segmentation
+        self.random = random
+        self.created_ns = record.created_ns if record else now
+        self.lamport = record.lamport_clock if record else now // MS
+        self.last_wrap_ns = record.last_wrap_ns if record else 0
+        self.settled_at_ns = record.settled_at_ns if record else 0
+        self.last_seen_ns = record.last_seen_ns if record else 0
+        self.conflict_seen = record.conflict_seen if record else False
+        self.written: ChannelRecord | None = record
+        self.outbox = Outbox(record.last_event_sequence if record else 0)
+        self.timers = Timers()
+        self.participants = Participants(sds.max_participants)
+        self.log = MessageLog(sds, self.outbox)
+        self.log.frontier = dict.fromkeys(record.frontier if record else ())
+        self.debt = AckDebt(self.outbox)
+        self.sync = SyncPolicy(sds, self.debt, self.log, self.timers, random)
+
+    def group(self, now: Nanoseconds) -> int:
+        """Return how many others may answer a message; at least 1."""
+        return max(1, self.participants.lately(now))
+
+    def next_lamport(self, now: Nanoseconds, count: int = 1) -> int:
+        """Advance the Lamport clock for ``count`` messages of ours; return the time of the first."""
+        first = max(now // MS, self.lamport + 1)
+        self.lamport = first + count - 1
+        return first
+
+    def see_lamport(self, lamport: int, now: Nanoseconds) -> int:
+        """Advance the Lamport clock to a received time; return that time as it is taken."""
+        taken = min(lamport, now // MS + MAX_CLOCK_LEAD_MS)
+        self.lamport = max(self.lamport, taken)
+        return taken
+
+    def next_wrap_ns(self, now: Nanoseconds) -> Nanoseconds:
+        """Return a wrap time that this sender has never used, also across restarts and clock steps."""
+        self.last_wrap_ns = max(now, self.last_wrap_ns + 1)
+        return self.last_wrap_ns
+
+    def record(self, floor: int) -> ChannelRecord:
+        """Return the channel's row."""
+        return ChannelRecord(
+            content_topic=self.content_topic,
+            sender_id=self.sender_id,
+            bloom_capacity=self.sds.bloom_capacity,
+            bloom_error_rate=self.sds.bloom_error_rate,
+            created_ns=self.created_ns,
+            lamport_clock=self.lamport,
+            last_wrap_ns=self.last_wrap_ns,
+            floor=floor,
+            settled_at_ns=self.settled_at_ns,
+            last_event_sequence=self.outbox.last_sequence,
+            last_seen_ns=self.last_seen_ns,
+            conflict_seen=self.conflict_seen,
+            frontier=tuple(self.log.frontier),
+        )
+
+
+def salted_id(sender_id: ParticipantId, wrap_time_ns: Nanoseconds, content: bytes) -> MessageId:
+    """Return the message id of a segment: lower-case hex keccak-256 of sender, wrap time and content.
+
+    Args:
+        sender_id: Who sends it.
+        wrap_time_ns: Written as decimal digits; 0 leaves sender and time out (``message_id="content"``).
+        content: The encoded segment.
+
+    Spec: LIP-173, MessageId; the seed specification for the form without salt.
+    """
+    if not wrap_time_ns:
+        return keccak256_parts(content).hex()
+    return keccak256_parts(sender_id.encode(), str(wrap_time_ns).encode(), content).hex()

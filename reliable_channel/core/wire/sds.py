@@ -1,0 +1,195 @@
+"""SDS messages as value objects: encode to and decode from protobuf.
+
+Nothing here decides whether a message is acceptable: limits on ids, Lamport times and sizes are
+enforced where a message is received.
+
+Spec: LIP-109 (SDS), wire format; SDS-R, repair requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from google.protobuf.message import EncodeError
+
+from reliable_channel.core.wire.proto import sds_pb2
+from reliable_channel.core.wire.protobuf import check_wire_types, parse
+
+CONTENT_TAG: Final = b"\xa2\x01"
+"""Field 20, length-delimited: (20 << 3 | 2) as a varint."""
+
+
+class SdsKind(StrEnum):
+    """What an SDS message is for; told by which of its fields are set."""
+
+    CONTENT = "content"
+    """Carries a payload in causal order; wants to be acknowledged."""
+    SYNC = "sync"
+    """Carries acknowledgements and knowledge, no payload."""
+    EPHEMERAL = "ephemeral"
+    """Carries a payload outside causal order; nobody acknowledges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One reference to an earlier message."""
+
+    message_id: str = ""
+    retrieval_hint: bytes | None = None
+    """Transport hash under which a store may have it."""
+    sender_id: str | None = None
+    """Who sent it first."""
+
+    def encode(self) -> bytes:
+        """Return the protobuf bytes: fields ascending, plain fields at their default omitted.
+
+        Raises:
+            ValueError: A text is not encodable as UTF-8.
+        """
+        try:
+            raw = sds_pb2.HistoryEntry(
+                message_id=self.message_id,
+                retrieval_hint=self.retrieval_hint,
+                sender_id=self.sender_id,
+            )
+            return raw.SerializeToString()
+        except (ValueError, EncodeError) as error:
+            problem = f"HistoryEntry cannot be encoded: {error}"
+            raise ValueError(problem) from error
+
+    @classmethod
+    def decode(cls, data: bytes) -> HistoryEntry:
+        """Return the entry that the bytes encode; unknown fields are skipped.
+
+        Raises:
+            DecodeError: Malformed protobuf, a field of another type, or a text that is not UTF-8.
+        """
+        return history_entry_of(parse(sds_pb2.HistoryEntry, data))
+
+
+@dataclass(frozen=True, slots=True)
+class SdsMessage:
+    """One message of the SDS layer; a field that is None is absent, which differs from empty."""
+
+    sender_id: str = ""
+    message_id: str = ""
+    channel_id: str = ""
+    lamport_timestamp: int | None = None
+    """0 to 2**64 - 1; ours are milliseconds since the Unix epoch or later."""
+    causal_history: tuple[HistoryEntry, ...] = ()
+    """Oldest first."""
+    bloom_filter: bytes | None = field(default=None, repr=False)
+    """Ids that the sender knows, as `reliable_channel.core.sds.bloom` lays them out."""
+    repair_request: tuple[HistoryEntry, ...] = ()
+    """Messages that the sender lacks and asks anybody to repeat."""
+    content: bytes | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> SdsKind | None:
+        """What the message is for; None when it is malformed (neither Lamport time nor content).
+
+        Spec: LIP-109 (SDS), Message, Ephemeral messages, Sync messages.
+        """
+        if self.lamport_timestamp is None:
+            return SdsKind.EPHEMERAL if self.content else None
+        return SdsKind.CONTENT if self.content else SdsKind.SYNC
+
+    def encode(self) -> bytes:
+        """Return the protobuf bytes: fields ascending, plain fields at their default omitted.
+
+        Equal messages give equal bytes, on every machine and version.
+
+        Raises:
+            ValueError: The Lamport time is out of range, or a text is not encodable as UTF-8.
+        """
+        try:
+            raw = sds_pb2.SdsMessage(
+                sender_id=self.sender_id,
+                message_id=self.message_id,
+                channel_id=self.channel_id,
+                lamport_timestamp=self.lamport_timestamp,
+                bloom_filter=self.bloom_filter,
+                content=self.content,
+            )
+            # add() builds an entry in place; handing entries to the constructor copies each.
+            for entry in self.causal_history:
+                raw.causal_history.add(
+                    message_id=entry.message_id,
+                    retrieval_hint=entry.retrieval_hint,
+                    sender_id=entry.sender_id,
+                )
+            for entry in self.repair_request:
+                raw.repair_request.add(
+                    message_id=entry.message_id,
+                    retrieval_hint=entry.retrieval_hint,
+                    sender_id=entry.sender_id,
+                )
+            return raw.SerializeToString()
+        except (ValueError, EncodeError) as error:
+            problem = f"SdsMessage cannot be encoded: {error}"
+            raise ValueError(problem) from error
+
+    @classmethod
+    def decode(cls, data: bytes) -> SdsMessage:
+        """Return the message that the bytes encode; unknown fields are skipped.
+
+        Raises:
+            DecodeError: Malformed protobuf, a field of another type, or a text that is not UTF-8.
+        """
+        raw = parse(sds_pb2.SdsMessage, data)
+        # Presence is asked for only where the value leaves it open: it costs as much as reading.
+        return cls(
+            raw.sender_id,
+            raw.message_id,
+            raw.channel_id,
+            raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
+            history_entries_of(raw.causal_history),
+            raw.bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
+            history_entries_of(raw.repair_request),
+            raw.content or (b"" if raw.HasField("content") else None),
+        )
+
+
+def content_suffix(content: bytes) -> bytes:
+    """Return the encoded content field alone.
+
+    Appended to a message that was encoded without content it gives the encoded whole, since
+    content has the highest field number: a header can be encoded once and kept.
+
+    Args:
+        content: The content; when empty, the field is set and empty, not absent.
+    """
+    length = len(content)
+    varint = bytearray()
+    while length > 0x7F:
+        varint.append(length & 0x7F | 0x80)
+        length >>= 7
+    varint.append(length)
+    return b"".join((CONTENT_TAG, varint, content))
+
+
+def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
+    """Return the value of a decoded protobuf entry."""
+    return HistoryEntry(
+        raw.message_id,
+        raw.retrieval_hint or (b"" if raw.HasField("retrieval_hint") else None),
+        raw.sender_id or ("" if raw.HasField("sender_id") else None),
+    )
+
+
+def history_entries_of(raw: Sequence[sds_pb2.HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """Return the values of decoded protobuf entries, in their order.
+
+    Raises:
+        DecodeError: A field of an entry has another wire type than its own.
+    """
+    if not raw:
+        return ()
+    values = []
+    for entry in raw:
+        check_wire_types(entry)
+        values.append(history_entry_of(entry))
+    return tuple(values)

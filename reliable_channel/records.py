@@ -1,0 +1,240 @@
+"""The rows in which a channel's state is kept: what the core writes and any store can hold.
+
+A store needs no knowledge of the protocol: a row is identified by its type and ``key``, written whole, deleted by
+key. The core sends changes, never snapshots, so the cost of an operation does not grow with the history.
+Nothing here may compute protocol rules.
+
+Spec: RELIABLE-CHANNEL-API, Scalable Data Sync, and LIP-109: what state must be persisted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+RecordKey: TypeAlias = tuple[str | int, ...]
+"""Identifies a row within its type and channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRecord:
+    """What a channel is and the clocks that must not go back; one row per channel."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ()
+    content_topic: str
+    sender_id: ParticipantId
+    bloom_capacity: int
+    bloom_error_rate: float
+    created_ns: Nanoseconds
+    lamport_clock: int
+    last_wrap_ns: Nanoseconds
+    """Largest wrap time ever given to a payload of ours; the next one is larger."""
+    floor: int
+    """Dependencies of messages with a lower Lamport time count as met."""
+    settled_at_ns: Nanoseconds
+    """Until then unmet dependencies may be from before our time; 0 before the first content message."""
+    last_event_sequence: int
+    last_seen_ns: Nanoseconds
+    """When a message was last taken in; missed messages are asked for from here."""
+    conflict_seen: bool
+    """The sender-id-conflict event was raised."""
+    frontier: tuple[MessageId, ...]
+    """Logged ids that no logged message names: the next message of ours names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecord:
+    """One known message id: ours, or accepted, or rebuilt."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    lamport_timestamp: int
+    sender_id: ParticipantId
+    retrieval_hint: bytes | None
+    """Transport hash under which a store node has it."""
+    logged: bool
+    """Ours or delivered: causal histories may name it."""
+    segment_index: int
+    """Its place in the payload that it belongs to, from 0."""
+    segment_count: int
+    """Data segments of that payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRecord:
+    """An accepted data segment whose payload is not delivered yet: incomplete, or parked."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    sender_id: ParticipantId
+    lamport_timestamp: int
+    received_ns: Nanoseconds
+    history: bytes
+    """An encoded SdsMessage that has only the causal history."""
+    content: bytes
+    """The SDS content: an encoded segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One ``send``."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("request_id",)
+    request_id: RequestId
+    created_ns: Nanoseconds
+    payload_bytes: int
+    segment_count: int
+    ephemeral: bool
+    sent: bool
+    state: str
+    """``open``, ``delivered``, ``sent`` (ephemeral only), ``send-error`` or ``delivery-error``."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingRecord:
+    """One data segment of a request that is not final: the outgoing buffer and the send queue."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("request_id", "segment_index")
+    request_id: RequestId
+    segment_index: int
+    """From 0."""
+    message_id: MessageId
+    lamport_timestamp: int
+    history: tuple[MessageId, ...]
+    """Ids fixed at ``send``."""
+    propagated: bool
+    """The node has reported it handed to the network at least once."""
+    transmissions: int
+    """Times it was given to the node."""
+    retransmissions: int
+    deadline_ns: Nanoseconds
+    """When the running acknowledgement timer ends; 0 when none runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyRecord:
+    """Bytes of a message, written once: ``content`` at send, ``header`` when its SDS bytes are frozen."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id", "part")
+    message_id: MessageId
+    part: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcknowledgementRecord:
+    """Which data segments of a request one participant has."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("request_id", "participant_id")
+    request_id: RequestId
+    participant_id: ParticipantId
+    position: int
+    """Order in which participants first acknowledged anything of the request, from 0."""
+    segments: bytes
+    """Bit i, counted from the least significant of the first byte, is segment i."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebtRecord:
+    """An id that this participant still owes an acknowledgement for."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRecord:
+    """An id that was declared lost: it counts as met, and comes late if it still comes."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    lost_ns: Nanoseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedRecord:
+    """A payload that was rebuilt: a late segment of it never delivers again."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("set_digest",)
+    set_digest: bytes
+    """Hash of everything that identifies the set."""
+    held: bytes
+    """Bit i, counted from the least significant of the first byte: the id of data segment i is known."""
+    completed_ns: Nanoseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """One durable event."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("sequence",)
+    sequence: int
+    name: str
+    time_ns: Nanoseconds
+    request_id: RequestId | None
+    message_id: MessageId | None
+    sender_id: ParticipantId | None
+    payload: bytes | None
+    detail: str
+    """JSON object of the event's other fields; empty when there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRecord:
+    """Transmissions counted in an epoch. It belongs to no channel and never goes back.
+
+    A store keeps the larger of what it has and what it is given, compared as (epoch, used).
+    """
+
+    key_fields: ClassVar[tuple[str, ...]] = ("scope",)
+    scope: str
+    """``node`` for the membership's ledger, ``channel:<id>`` for a channel's narrower share."""
+    epoch: int
+    used: int
+
+
+Record: TypeAlias = (
+    ChannelRecord
+    | LogRecord
+    | PendingRecord
+    | RequestRecord
+    | OutgoingRecord
+    | BodyRecord
+    | AcknowledgementRecord
+    | DebtRecord
+    | LostRecord
+    | CompletedRecord
+    | EventRecord
+    | LedgerRecord
+)
+
+RECORD_TYPES: tuple[type[Record], ...] = (
+    ChannelRecord,
+    LogRecord,
+    PendingRecord,
+    RequestRecord,
+    OutgoingRecord,
+    BodyRecord,
+    AcknowledgementRecord,
+    DebtRecord,
+    LostRecord,
+    CompletedRecord,
+    EventRecord,
+    LedgerRecord,
+)
+"""Every type that a store must hold."""
+
+Changes: TypeAlias = dict[tuple[type[Record], RecordKey], Record | None]
+"""Rows to write (whole) or, where None, to delete; later changes of a row replace earlier ones."""
+
+Snapshot: TypeAlias = Mapping[type[Record], Sequence[Record]]
+"""All rows of a channel by type, but for its events; absent types have no rows."""
+
+
+def key_of(record: Record) -> RecordKey:
+    """Return what identifies the row within its type and channel."""
+    return tuple(getattr(record, name) for name in record.key_fields)

@@ -1,0 +1,199 @@
+"""Bytes recorded from the JavaScript implementation of SDS, `@waku/sds` 0.0.8.
+
+Where a record is flagged as a defect or a peculiarity of that implementation, nothing is asserted.
+`vectors/README.md` says how the records came about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from reliable_channel.core.sds.bloom import BloomFilter, BloomShape, hash_pair
+from reliable_channel.core.wire import (
+    DecodeError,
+    HistoryEntry,
+    SdsMessage,
+    WakuMessage,
+    waku_message_hash,
+)
+
+Record: TypeAlias = dict[str, Any]
+
+VECTORS: Final = json.loads(
+    (Path(__file__).parent / "vectors" / "sds_js.json").read_text(encoding="utf-8")
+)
+
+
+def records(section: str, *, skip: str = "") -> list[Any]:
+    """Return the records of a section, less those that have the `skip` flag, as parameters."""
+    return [
+        pytest.param(record, id=f"{number}-{record.get('note') or ''}".rstrip("-"))
+        for number, record in enumerate(VECTORS[section])
+        if not (skip and record.get(skip))
+    ]
+
+
+def blob(value: str | Record) -> bytes:
+    """Return the bytes of a recorded blob; large ones are compressed."""
+    if isinstance(value, str):
+        return bytes.fromhex(value)
+    data = zlib.decompress(b64decode(value["zlib_b64"]))
+    assert hashlib.sha256(data).hexdigest() == value["sha256"]
+    return data
+
+
+def optional_blob(value: str | Record | None) -> bytes | None:
+    """Return the bytes of a blob that may be absent."""
+    return None if value is None else blob(value)
+
+
+def optional_int(value: str | None) -> int | None:
+    """Return a recorded 64-bit number that may be absent."""
+    return None if value is None else int(value)
+
+
+def entries(recorded: list[Record]) -> tuple[HistoryEntry, ...]:
+    """Return recorded history entries."""
+    return tuple(
+        HistoryEntry(
+            entry["message_id"], optional_blob(entry["retrieval_hint"]), entry["sender_id"]
+        )
+        for entry in recorded
+    )
+
+
+def sds_message(fields: Record) -> SdsMessage:
+    """Return the message with recorded fields."""
+    return SdsMessage(
+        sender_id=fields["sender_id"],
+        message_id=fields["message_id"],
+        channel_id=fields["channel_id"],
+        lamport_timestamp=optional_int(fields["lamport_timestamp"]),
+        causal_history=entries(fields["causal_history"]),
+        bloom_filter=optional_blob(fields["bloom_filter"]),
+        repair_request=entries(fields["repair_request"]),
+        content=optional_blob(fields["content"]),
+    )
+
+
+def nth_hash(item: str, n: int, max_value: int) -> int:
+    """Return the n-th hash of an item below a maximum, from the pair that our filter works with."""
+    first, step = hash_pair(item)
+    return (first + n * step) % max_value
+
+
+def test_no_section_is_empty() -> None:
+    sizes = {section: len(VECTORS[section]) for section in VECTORS if section != "meta"}
+    assert sizes["sds_messages"] == 70
+    assert sizes["sds_decode"] == 42
+    assert sizes["bloom"] == 21
+    assert sizes["bloom_foreign_size"] == 8
+    assert sizes["nim_hashn"] == 138
+    assert sizes["waku_message_hash"] == 22
+
+
+@pytest.mark.parametrize("record", records("sds_messages", skip="peer_defect"))
+def test_message_is_encoded_as_the_peer_encodes_it(record: Record) -> None:
+    message = sds_message(record["fields"])
+    encoded = blob(record["encoded"])
+    assert len(encoded) == record["encoded_len"]
+    assert message.encode() == encoded
+    assert message.kind == record["kind_on_decode"]
+
+
+@pytest.mark.parametrize("record", records("sds_messages", skip="peer_defect"))
+def test_message_of_the_peer_is_read_field_by_field(record: Record) -> None:
+    assert SdsMessage.decode(blob(record["encoded"])) == sds_message(record["fields"])
+
+
+@pytest.mark.parametrize("record", records("sds_decode", skip="peer_specific"))
+def test_bytes_mean_what_they_mean_to_the_peer(record: Record) -> None:
+    data = blob(record["bytes"])
+    if record["fields"] is not None:
+        message = SdsMessage.decode(data)
+        expected = sds_message(record["fields"])
+        # The peer's sync messages have no content at all, not even an empty one.
+        assert replace(message, content=message.content or None) == expected
+        assert message.kind == record["kind"]
+        return
+    # The peer refuses malformed protobuf and messages of no kind in one step; here they are two.
+    try:
+        message = SdsMessage.decode(data)
+    except DecodeError:
+        return
+    assert message.kind is None
+
+
+@pytest.mark.parametrize("record", records("bloom", skip="explicit_k"))
+def test_filter_has_the_bytes_of_the_peers_filter(record: Record) -> None:
+    """The peer can also be told a hash count, and then sizes a filter by a table; ours cannot."""
+    bloom = BloomFilter(record["capacity"], record["error_rate"])
+    assert bloom.shape.hash_count == record["k_hashes"]
+    assert bloom.shape.bit_count == record["total_bits"]
+    for item in record["inserted"]:
+        bloom.add(item)
+    assert len(bloom.to_bytes()) == record["bytes_len"]
+    assert bloom.to_bytes() == blob(record["bytes"])
+
+
+@pytest.mark.parametrize("record", records("bloom", skip="explicit_k"))
+def test_filter_of_the_peer_answers_lookups_as_it_does_there(record: Record) -> None:
+    data = blob(record["bytes"])
+    bloom = BloomFilter.from_bytes(data, record["capacity"], record["error_rate"])
+    items, answers = zip(*record["lookups"], strict=True)
+    assert tuple(item in bloom for item in items) == answers
+    pairs = [hash_pair(item) for item in items]
+    assert tuple(bloom.shape.matches(data, pairs)) == answers
+
+
+@pytest.mark.parametrize("record", records("bloom"))
+def test_bits_of_an_id_are_those_that_the_peer_sets(record: Record) -> None:
+    if record["inserted"]:
+        indexes = [
+            nth_hash(record["inserted"][0], n, record["total_bits"])
+            for n in range(record["k_hashes"])
+        ]
+        assert indexes == record["bit_indexes_of_first"]
+
+
+@pytest.mark.parametrize("record", records("bloom_foreign_size"))
+def test_filter_of_another_length_is_refused(record: Record) -> None:
+    """The peer throws on a shorter one and takes a longer one as it comes; ours refuses both."""
+    defaults = VECTORS["meta"]["defaults"]["bloom"]
+    capacity, error_rate = defaults["capacity"], defaults["errorRate"]
+    data = bytes.fromhex(record["fill"]) * record["len"]
+    if record["len"] == BloomShape(capacity, error_rate).byte_length:
+        assert ("any id" in BloomFilter.from_bytes(data, capacity, error_rate)) is record["lookup"]
+    else:
+        with pytest.raises(DecodeError):
+            BloomFilter.from_bytes(data, capacity, error_rate)
+
+
+@pytest.mark.parametrize("record", records("nim_hashn", skip="note"))
+def test_hashes_of_ascii_items_are_those_of_the_peer(record: Record) -> None:
+    """Records with a note are of other than ASCII items, which the peer hashes in its own way."""
+    result = nth_hash(record["item"], record["n"], record["max_value"])
+    if record["error"] is None:
+        assert result == record["result"]
+    else:  # The peer's 32-bit arithmetic gives up; ours has no such limit.
+        assert record["error"] == "overflow"
+        assert 0 <= result < record["max_value"]
+
+
+@pytest.mark.parametrize("record", records("waku_message_hash"))
+def test_waku_message_has_the_hash_that_the_peer_gives_it(record: Record) -> None:
+    message = WakuMessage(
+        payload=blob(record["payload"]),
+        content_topic=record["content_topic"],
+        timestamp=optional_int(record["timestamp_ns"]),
+        meta=optional_blob(record["meta"]),
+    )
+    assert waku_message_hash(record["pubsub_topic"], message) == blob(record["hash"])

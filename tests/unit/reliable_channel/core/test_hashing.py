@@ -1,0 +1,61 @@
+"""keccak-256 against published values."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from reliable_channel.core.hashing import JOIN_LIMIT_BYTES, keccak256, keccak256_parts
+
+ABC = "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (b"", "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"),
+        (b"abc", ABC),
+        (
+            b"Transfer(address,address,uint256)",
+            "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef",
+        ),
+    ],
+)
+def test_hash_is_the_published_one(data: bytes, digest: str) -> None:
+    assert keccak256(data).hex() == digest
+    assert keccak256_parts(data).hex() == digest
+
+
+def test_hash_is_not_the_standardised_sha3() -> None:
+    assert keccak256(b"abc") != hashlib.sha3_256(b"abc").digest()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((), id="none"),
+        pytest.param((b"", b"a", b"", b"bc"), id="small"),
+        pytest.param((b"p" * 135, b"q", b"r"), id="around a block"),
+        pytest.param((b"p" * (JOIN_LIMIT_BYTES - 1), b"q"), id="at the limit of joining"),
+        pytest.param((b"p" * JOIN_LIMIT_BYTES, b"q"), id="above the limit of joining"),
+        pytest.param((b"alice", b"1700000000000000000", b"c" * 102_400), id="large"),
+    ],
+)
+def test_hash_of_parts_is_the_hash_of_the_whole(parts: tuple[bytes, ...]) -> None:
+    assert keccak256_parts(*parts) == keccak256(b"".join(parts))
+
+
+def test_environment_does_not_choose_the_implementation() -> None:
+    program = "from reliable_channel.core.hashing import keccak256; print(keccak256(b'abc').hex())"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"ETH_HASH_BACKEND": "no-such-backend"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == ABC
