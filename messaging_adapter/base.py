@@ -33,6 +33,7 @@ from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConf
 from reliable_channel.core.wire import WakuMessage, parse_content_topic, pubsub_topic, shard_of
 from reliable_channel.errors import (
     ConfigurationError,
+    InvalidContentTopicError,
     InvalidPayloadError,
     LocalProtocolError,
     MessageTooLargeError,
@@ -216,6 +217,8 @@ class WakuNode(ABC):
         Raises:
             InvalidContentTopicError: It is not a content topic that the network can carry.
         """
+        if not isinstance(content_topic, str):
+            raise InvalidContentTopicError(repr(content_topic), "is not text")
         protocols = self.config.protocols_config
         shards = protocols.auto_sharding_config.num_shards_in_cluster
         shard = shard_of(parse_content_topic(content_topic), shards)
@@ -367,7 +370,7 @@ class WakuNode(ABC):
         try:
             await asyncio.gather(*self._sends, return_exceptions=True)
             for request_id in tuple(self._unsent):
-                self._emit_error(request_id, "the node was closed before it was transmitted")
+                self._emit_error(request_id, "the node was closed before the network took it")
             await self._stop()
         finally:
             self._subscriptions.clear()

@@ -212,7 +212,8 @@ class NodeConfig:
     @property
     def persistence(self) -> ChannelStore | None:
         """The store that was given in one of the configs, or in both; None is memory."""
-        return self.sds_config.persistence or self.segmentation_config.persistence
+        given = self.sds_config.persistence
+        return self.segmentation_config.persistence if given is None else given
 
     def _contradictions(self) -> list[str]:
         problems = []

@@ -14,6 +14,8 @@ Spec: MESSAGING-API; 14/WAKU2-MESSAGE; 13/STORE (query by content topic and time
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,7 +40,7 @@ MAX_STORED_MESSAGES: Final = 65_536
 MAX_STORED_BYTES: Final = 64 << 20
 """Encoded bytes that a network's store keeps: more than two of a channel's largest payloads."""
 
-MAX_SEEN_HASHES: Final = 65_536
+MAX_SEEN_HASHES: Final = 16_384
 """Hashes by which a network knows repetitions."""
 
 _networks: dict[str, MemoryNetwork] = {}
@@ -168,7 +170,7 @@ class MessageArchive:
         self._by_topic[key].popleft()  # the oldest of all is the oldest of its topic
         if not self._by_topic[key]:
             del self._by_topic[key]
-        del self._by_hash[message.message_hash]
+        self._by_hash.pop(message.message_hash, None)
         self._bytes -= octets
 
 
@@ -186,6 +188,8 @@ class MemoryNetwork:
         self.archive = MessageArchive()
         self._members: dict[MemoryNode, random.Random] = {}
         self._joined = 0
+        self._under_way: list[tuple[float, int, MemoryNode, IncomingMessage]] = []
+        self._numbers = itertools.count()
         self._seen: dict[bytes, None] = {}
         self._seen_order: deque[bytes] = deque()
 
@@ -239,10 +243,14 @@ class MemoryNetwork:
 
     def _deliver(self, member: MemoryNode, rng: random.Random, message: IncomingMessage) -> None:
         for delay_ns in self.parameters.faults.copies(rng):
-            if delay_ns:
-                self.loop.call_later(delay_ns / SECOND, member.arrive, message)
-            else:
-                self.loop.call_soon(member.arrive, message)
+            due = self.loop.time() + delay_ns / SECOND
+            heapq.heappush(self._under_way, (due, next(self._numbers), member, message))
+            self.loop.call_at(due, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Deliver what is due first; of timers for the same moment, any may fire first."""
+        _, _, member, message = heapq.heappop(self._under_way)
+        member.arrive(message)
 
     def _is_new(self, message_hash: bytes) -> bool:
         if message_hash in self._seen:

@@ -17,22 +17,15 @@ import asyncio
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from threading import Lock
 from typing import Final, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select
-from sqlalchemy.exc import (
-    DataError,
-    DBAPIError,
-    IntegrityError,
-    NotSupportedError,
-    ProgrammingError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence.retention import EventRetention, EventTotals, event_size
 from persistence.statements import (
@@ -49,6 +42,7 @@ from persistence.statements import (
     SET_TOTALS,
     RecordStatements,
     RowValues,
+    compile_text,
 )
 from persistence.tables import SCHEMA_VERSION, TABLES, metadata, schema_version
 from reliable_channel.errors import (
@@ -71,6 +65,9 @@ More than in memory: an application may be down for long.
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long a call waits while another process writes unless said otherwise, milliseconds."""
+
+MAX_BUSY_TIMEOUT_MS: Final = 3_600_000
+"""Largest accepted, milliseconds: an hour."""
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 """How SQLite waits for the disk."""
@@ -105,9 +102,13 @@ class SqlStore:
         synchronous: Synchronous = "FULL",
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     ) -> None:
+        problems = []
         if synchronous not in ("FULL", "NORMAL"):
-            problem = f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}"
-            raise ConfigurationError(problem)
+            problems.append(f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}")
+        if not 0 <= busy_timeout_ms <= MAX_BUSY_TIMEOUT_MS:
+            problems.append(f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}")
+        if problems:
+            raise ConfigurationError(problems)
         self._path = _sqlite_path(url)
         self._retention = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
         self._synchronous = synchronous
@@ -239,7 +240,9 @@ class _Database:
         self._name = name
         self._retention = retention
         self._statements: dict[type[Record], RecordStatements] = {}
-        self._is_prepared = False
+        self._add_channel = ""
+        self._writer: Connection | None = None
+        """For all commits, as getting one costs as much as using it; None unless prepared."""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -277,7 +280,7 @@ class _Database:
 
     def prepare(self) -> None:
         """Make the tables where there are none, and see that they are those we know."""
-        if self._is_prepared:
+        if self._writer is not None:
             return
         with self._reads.begin() as connection:
             is_new = self._is_new(connection)
@@ -290,45 +293,52 @@ class _Database:
                     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
         dialect = self._engine.dialect
         self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
-        self._is_prepared = True
+        self._add_channel = compile_text(ADD_CHANNEL, dialect)
+        self._writer = self._writes.connect()
 
     def dispose(self) -> None:
         """Give all channels back and close the database."""
-        self._is_prepared = False
-        with _holders_lock:
-            for place in [place for place, holder in _holders.items() if holder is self]:
-                del _holders[place]
-        self._engine.dispose()
+        writer, self._writer = self._writer, None
+        try:
+            if writer is not None:
+                writer.close()
+            self._engine.dispose()
+        finally:
+            with _holders_lock:
+                for place in [place for place, holder in _holders.items() if holder is self]:
+                    del _holders[place]
 
     def load(self, channel_id: ChannelId) -> Snapshot:
         """Return the rows of a channel, but for the events."""
-        self._check_prepared()
+        self._prepared()
         snapshot: dict[type[Record], list[Record]] = {}
         with self._reads.begin() as connection:
             for kind, statement in SELECT_ROWS.items():
                 rows = connection.execute(statement, {"channel": channel_id})
                 record = self._statements[kind].record
-                snapshot[kind] = [record(row) for row in rows.tuples()]
+                snapshot[kind] = [record(row) for row in rows]
         return snapshot
 
     def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes in one transaction."""
-        self._check_prepared()
-        batches = self._batches(channel_id, changes)
+        writer = self._prepared()
         kinds = {kind for kind, _ in changes}
-        with self._writes.begin() as connection:
-            if kinds - {LedgerRecord}:
-                connection.execute(ADD_CHANNEL, {"channel": channel_id})
-            for statement, rows in batches.items():
-                connection.exec_driver_sql(statement, rows)
+        batches = self._batches(channel_id, changes)
+        with writer.begin():
+            # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
+            with closing(writer.connection.cursor()) as cursor:
+                if kinds - {LedgerRecord}:
+                    cursor.execute(self._add_channel, (channel_id,))
+                for statement, rows in batches.items():
+                    cursor.executemany(statement, rows)
             if EventRecord in kinds:
-                totals = self._count_events(connection, channel_id, changes)
+                totals = self._count_events(writer, channel_id, changes)
                 if self._retention.is_exceeded(totals):
-                    self._remove_oldest(connection, channel_id, totals)
+                    self._remove_oldest(writer, channel_id, totals)
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
-        self._check_prepared()
+        self._prepared()
         with self._reads.begin() as connection:
             removed = connection.scalar(SELECT_REMOVED_THROUGH, {"channel": channel_id})
             if removed is not None and after < removed:
@@ -336,37 +346,49 @@ class _Database:
             page = {"channel": channel_id, "after": after, "limit": limit}
             rows = connection.execute(SELECT_EVENTS, page)
             build = self._statements[EventRecord].record
-            return [cast("EventRecord", build(row)) for row in rows.tuples()]
+            return [cast("EventRecord", build(row)) for row in rows]
 
     def load_ledger(self, scope: str) -> LedgerRecord | None:
         """Return the ledger row of a scope."""
-        self._check_prepared()
+        self._prepared()
         with self._reads.begin() as connection:
-            row = connection.execute(SELECT_LEDGER, {"scope": scope}).tuples().one_or_none()
+            row = connection.execute(SELECT_LEDGER, {"scope": scope}).one_or_none()
         if row is None:
             return None
         return cast("LedgerRecord", self._statements[LedgerRecord].record(row))
 
     def purge(self, channel_id: ChannelId) -> None:
         """Delete everything of a channel that nobody else drives."""
-        self._check_prepared()
+        writer = self._prepared()
         with _holders_lock:
             holder = _holders.get((self._name, channel_id), self)
         if holder is not self:
             raise ChannelExistsError(channel_id, "on this store")
-        with self._writes.begin() as connection:
-            connection.execute(DELETE_CHANNEL, {"channel": channel_id})
+        with writer.begin():
+            writer.execute(DELETE_CHANNEL, {"channel": channel_id})
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        def guarded() -> _T:
-            with _store_errors(self._name):
-                return job(*args, **kwargs)
+        return self._worker.submit(self._translate_errors, job, *args, **kwargs)
 
-        return self._worker.submit(guarded)
+    def _translate_errors(
+        self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Do a job and turn the database's errors into ours; the only place where that is done."""
+        driver = self._engine.dialect.loaded_dbapi
+        try:
+            return job(*args, **kwargs)
+        except (SQLAlchemyError, driver.Error) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
+            translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
+            reason = str(cause).partition("\n")[0] or type(cause).__name__
+            message = f"{self._name}: {reason}"
+            raise translated(message) from cause
 
-    def _check_prepared(self) -> None:
-        if not self._is_prepared:
+    def _prepared(self) -> Connection:
+        if self._writer is None:
             raise StoreClosedError
+        return self._writer
 
     def _is_new(self, connection: Connection) -> bool:
         """Say whether there are no tables yet; refuse those that are not ours."""
@@ -421,7 +443,7 @@ class _Database:
     ) -> None:
         """Remove the oldest events until the rest is within the bounds."""
         oldest = connection.execute(SELECT_EVENT_SIZES, {"channel": channel_id})
-        totals = self._retention.trim(totals, oldest.tuples())
+        totals = self._retention.trim(totals, oldest)
         oldest.close()
         kept = {
             "channel": channel_id,
@@ -431,23 +453,6 @@ class _Database:
         }
         connection.execute(DELETE_EVENTS, kept)
         connection.execute(SET_TOTALS, kept)
-
-
-@contextmanager
-def _store_errors(name: str) -> Iterator[None]:
-    """Turn the database's errors into ours; the only place where that is done."""
-    try:
-        yield
-    except (DataError, IntegrityError, NotSupportedError, ProgrammingError) as error:
-        raise StoreError(_in_one_line(name, error)) from error
-    except SQLAlchemyError as error:
-        raise StoreUnavailableError(_in_one_line(name, error)) from error
-
-
-def _in_one_line(name: str, error: SQLAlchemyError) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    reason = str(cause).partition("\n")[0] or type(cause).__name__
-    return f"{name}: {reason}"
 
 
 # --- SQLite --------------------------------------------------------------------------------------
@@ -471,8 +476,6 @@ def _sqlite_engine(path: str, synchronous: Synchronous, busy_timeout_ms: int) ->
         # We begin transactions ourselves: Python's module does it late, and not for reads.
         connect_args={"isolation_level": None, "timeout": busy_timeout_ms / 1000},
         hide_parameters=True,  # payloads do not belong in tracebacks
-        pool_size=1,
-        max_overflow=0,
     )
 
     def configure(connection: sqlite3.Connection, _: object) -> None:

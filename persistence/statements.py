@@ -50,7 +50,7 @@ def _columns(kind: type[Record]) -> list[ColumnElement[Any]]:
     return [TABLES[kind].c[field.name] for field in fields(kind)]
 
 
-def _text(statement: ClauseElement, dialect: Dialect) -> str:
+def compile_text(statement: ClauseElement, dialect: Dialect) -> str:
     """Return the statement's SQL, to be executed with a tuple of parameters."""
     return str(statement.compile(dialect=dialect))
 
@@ -72,10 +72,10 @@ class RecordStatements:
         self._names = tuple(column.name for column in _columns(kind))
         self._has_channel = "channel_id" in table.c
         self._converters = _converters(table, dialect)
-        self.upsert = _text(_upsert(table), dialect)
+        self.upsert = compile_text(_upsert(table), dialect)
         """Writes a row, given ``row``."""
         in_this_row = [column == bindparam(None) for column in table.primary_key]
-        self.delete = _text(delete(table).where(*in_this_row), dialect)
+        self.delete = compile_text(delete(table).where(*in_this_row), dialect)
         """Deletes a row, given ``key``."""
 
     def row(self, channel_id: ChannelId, record: Record) -> RowValues:

@@ -23,8 +23,8 @@ from reliable_channel.types import SECOND
 
 __all__ = ("BudgetGate", "EpochRateLimiter", "restore_budget")
 
-NODE_CLIENT: Final = ""
-"""The node's own messages, beside the channels that share the budget; no channel id is empty."""
+NODE_CLIENT: Final = "node"
+"""The name of the node's own messages among those that share the budget; channels have others."""
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   └── MessageTooLargeError
     ├── RemoteProtocolError                      bytes from the network; never leaves the core
     │   ├── DecodeError (ValueError)
-    │   └── InvalidSegmentError
+    │   ├── InvalidSegmentError
+    │   └── UnrecoverableError                   too few shards to rebuild the rest
     ├── EncryptionError
     │   ├── EncryptError
     │   └── DecryptError
@@ -197,6 +198,20 @@ class InvalidSegmentError(RemoteProtocolError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"invalid segment: {reason}")
+
+
+class UnrecoverableError(RemoteProtocolError):
+    """More data shards are lost than parity shards are there.
+
+    Args:
+        held: Data and parity shards that are there.
+        needed: How many would be enough, whichever they are.
+    """
+
+    def __init__(self, held: int, needed: int) -> None:
+        self.held = held
+        self.needed = needed
+        super().__init__(f"too few shards to rebuild from: {held} of the {needed} that it takes")
 
 
 class EncryptionError(ReliableChannelError):

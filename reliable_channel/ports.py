@@ -81,6 +81,10 @@ class MessagingNode(Protocol):
         """The one ledger that everything this node transmits draws from."""
 
     @property
+    def clock(self) -> Clock:
+        """Unix time, for the node and its channels."""
+
+    @property
     def max_message_bytes(self) -> int:
         """Largest encoded WakuMessage that the network takes, bytes."""
 

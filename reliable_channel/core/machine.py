@@ -212,7 +212,7 @@ class ChannelMachine:
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
         """Undo a ``send`` whose effects could not be made durable, as if it had never been made."""
-        self.outgoing.withdraw(request_id)
+        self.outgoing.withdraw(request_id, now)
         return self.conclude(now)
 
     def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> Effects:

@@ -668,9 +668,13 @@ class OutgoingPipeline:
             if unpublished and not request.ephemeral and segment.message_id in self.state.log:
                 self.state.log.withdraw(segment.message_id)
 
-    def withdraw(self, request_id: RequestId) -> None:
+    def withdraw(self, request_id: RequestId, now: Nanoseconds) -> None:
         """Undo a ``send`` none of which was given to the node, as if it had never been made."""
         request = self.book.requests[request_id]
+        for segment in request.segments:
+            if segment.in_flight:
+                segment.in_flight = False
+                self.queue.landed(segment.segment_id, now)
         self.withdraw_ids(request)
         self.finish(request, RequestState.SEND_ERROR, "withdrawn")
         self.book.forget(request_id)

@@ -405,8 +405,39 @@ class EpochRateLimiter:
             recheck = now + max(SMALLEST_STEP, self._claim // RECHECKS_PER_CLAIM)
             if not self._is_guarded(now) and not self._is_guarded(recheck):
                 return recheck
-            resume = min(resume, (now // self._period + 1) * self._period)
+            resume = (now // self._period + 1) * self._period
         return max(earliest, resume + self._resume_offset(waiting, resume, jitter))
+
+    def expected_admission(
+        self, traffic: TrafficClass, now: Nanoseconds, ahead: int
+    ) -> Nanoseconds:
+        """Estimate when a transmission can go that has others of its client and class ahead of it.
+
+        This takes the shares as if all classes went on waiting, and what is left as divided evenly
+        by the clients that wait now. Nothing is remembered, and no spread is added.
+
+        Args:
+            traffic: What waits.
+            now: Unix time in nanoseconds.
+            ahead: Transmissions that have to go first.
+
+        Returns:
+            Unix time in nanoseconds, ``now`` or the start of a later epoch.
+        """
+        if not self._enabled:
+            return now
+        self._advance(now)
+        clients = max(1, len(self._lines[traffic]))
+        left = 0 if self._is_guarded(now) else self._allowance(traffic) // clients
+        if ahead < left:
+            return now
+        if traffic is TrafficClass.REPAIR_ANSWER:
+            share = self._answer_limit
+        else:
+            fresh = self._messages - self._sync_share - self._repair_share
+            share = (self._sync_share, self._repair_share, fresh)[SHARE_OF[traffic]]
+        later = (ahead - left) // max(1, share // clients)
+        return (self._epoch + 1 + later) * self._period
 
     def confirm(self, admitted_epoch: int, now: Nanoseconds) -> bool:
         """Note that the node reported a transmission as made; once for each.
@@ -653,6 +684,12 @@ class ChannelBudget:
         return max(
             ledger.next_admission(self._client, traffic, now, jitter) for ledger in self._ledgers
         )
+
+    def expected_admission(
+        self, traffic: TrafficClass, now: Nanoseconds, ahead: int
+    ) -> Nanoseconds:
+        """Estimate when this channel can make the transmission behind so many others of its own."""
+        return max(ledger.expected_admission(traffic, now, ahead) for ledger in self._ledgers)
 
     def confirm(self, admission: Admission, now: Nanoseconds) -> bool:
         """Note that the node reported a transmission as made; True when `records` changed."""

@@ -13,7 +13,8 @@ Spec: LIP-243 (Segmentation), Reed-Solomon parity.
 
 from __future__ import annotations
 
-from reliable_channel.core.reed_solomon.coding import UnrecoverableError, encode_parity, recover
+from reliable_channel.core.reed_solomon.coding import encode_parity, recover
+from reliable_channel.errors import UnrecoverableError
 
 __all__ = (
     "UnrecoverableError",

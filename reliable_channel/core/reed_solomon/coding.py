@@ -14,7 +14,7 @@ from reliable_channel.core.reed_solomon import leopard_code, reedsolo_code
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field
 from reliable_channel.core.reed_solomon.kernel import apply
 from reliable_channel.core.reed_solomon.matrix import rebuilding_matrix
-from reliable_channel.errors import ReliableChannelError
+from reliable_channel.errors import UnrecoverableError
 
 MAX_SHARDS: Final = {
     "leopard": leopard_code.MAX_SHARDS,
@@ -23,28 +23,13 @@ MAX_SHARDS: Final = {
 """Data and parity shards that a code takes, by its name."""
 
 
-class UnrecoverableError(ReliableChannelError):
-    """More data shards are lost than parity shards are there.
-
-    Args:
-        held: Data and parity shards that are there.
-        needed: How many would be enough, whichever they are.
-    """
-
-    def __init__(self, held: int, needed: int) -> None:
-        self.held = held
-        self.needed = needed
-        super().__init__(f"too few shards to rebuild from: {held} of the {needed} that it takes")
-
-
 def encode_parity(shards: Sequence[bytes], parity_count: int, code: str) -> list[bytes]:
     """Compute parity shards: any len(shards) of data and parity together give the data back.
 
     Args:
         shards: Data shards of equal length, at least one byte; for leopard a multiple of 64.
         parity_count: How many to make. With the data at most 255 for reedsolo; for leopard at most
-        256, and at most
-            as many as data shards.
+            256, and at most as many as data shards.
         code: ``reedsolo`` or ``leopard``.
 
     Returns:

@@ -94,7 +94,7 @@ class Field:
     def shard(self, lanes: Bytes) -> Bytes:
         """Return the shard whose lanes these are."""
         if self.symbol_bytes == 1:
-            return lanes[0]
+            return lanes.reshape(-1)
         shard: Bytes = lanes.view(LEOPARD_RUN).T.copy().reshape(-1).view(np.uint8)
         return shard
 

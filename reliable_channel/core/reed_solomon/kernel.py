@@ -3,10 +3,11 @@
 It must not know which code a matrix comes from, nor keep anything between calls: the tables it
 makes live as long as the call and take at most 32 KiB for each shard.
 
-What numpy does fast decides how: an XOR runs twenty times faster than any lookup, and a lookup
-costs the same whether it fetches one byte or 32. So a matrix of ones is XORed; for long shards the
-products of one input byte for up to 32 output rows are packed side by side, fetched at once and
-XORed; for short ones, where every call counts, ``bytes.translate`` makes the products one by one.
+What numpy does fast decides how: an XOR runs twenty times faster than any lookup, and a lookup of
+32 bytes costs hardly more than one of a single byte. So a matrix of ones is XORed; for long shards
+the products of one input byte for up to 32 output bytes are packed side by side, fetched at once
+and XORed; for short ones, where every call counts, ``bytes.translate`` makes the products one by
+one.
 
 Spec: none of its own; see ``reed_solomon``.
 """
@@ -26,7 +27,10 @@ Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Packed bytes as words of 1 to 8 bytes."""
 
 MAX_TRANSLATED_BYTES: Final = 16384
-"""Up to so many bytes of output, translating costs less than packing; one row is always translated."""
+"""Up to so many bytes of output, translating costs less than packing.
+
+That is 4 rows of 4 KiB, or 16 of 1 KiB; a single row is always translated.
+"""
 
 MAX_JOINED_BYTES: Final = 4096
 """Shards up to here are joined and added in one call; longer ones one by one, without the copy."""
@@ -41,15 +45,17 @@ WORD_BYTES: Final = 8
 
 NARROW_BLOCK: Final = 32768
 WIDE_BLOCK: Final = 8192
-"""Symbols handled at a time, for packs of at most 8 bytes and of more: 0.6 to 0.8 MiB of scratch, which a
-second-level cache holds."""
+"""Symbols handled at a time, for packs of at most 8 bytes and of more.
+
+Either takes up to 0.8 MiB of scratch, which a second-level cache holds.
+"""
 
 
 def apply(matrix: Symbols, shards: Sequence[bytes], field: Field) -> list[bytes]:
     """Return, for each row of a matrix, the sum of the shards times the row's coefficients.
 
     Args:
-        matrix: Rows by shards; at least one of each.
+        matrix: Rows by shards, at least one of each; no row is all zeros.
         shards: Of equal length; a multiple of 64 bytes where symbols have two.
         field: Where the coefficients live.
     """

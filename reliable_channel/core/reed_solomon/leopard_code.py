@@ -1,8 +1,8 @@
 """The code of Leopard-RS, which the Nim reference uses, as a matrix in closed form.
 
-It must not go through Leopard's transforms: on the shapes of this protocol the packed matrix is
-faster in numpy, and its parity has the same bytes. Shapes beyond 256 shards, which Leopard knows
-and the wire format does not, are left out.
+It must not go through Leopard's transforms: the matrix gives the same bytes, and rebuilding from it
+is the faster of the two in numpy. Shapes beyond 256 shards, which Leopard knows and the wire format
+does not, are left out.
 
 Spec: LIP-243 (Segmentation), Reed-Solomon parity; WIRE.md section 3, parity_code 0.
 """

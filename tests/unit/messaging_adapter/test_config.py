@@ -1,4 +1,4 @@
-"""A node's configuration: defaults of the Messaging API, bounds, contradictions, what is honoured."""
+"""A node's configuration: the Messaging API's defaults, bounds, contradictions, support."""
 
 from __future__ import annotations
 
@@ -72,7 +72,19 @@ def test_message_sizes_are_read(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "KiB", "150 MiB", "1.5 KiB", "-1", "1e5", "150 KiB!", "9" * 40, "١٥٠", None]
+    "text",
+    [
+        "",
+        "KiB",
+        "150 MiB",
+        "1.5 KiB",
+        "-1",
+        "1e5",
+        "150 KiB!",
+        "9" * 40,
+        "\u0661\u0665\u0660",
+        None,
+    ],
 )
 def test_unreadable_message_sizes_are_refused(text: Any) -> None:
     assert "whole number of KiB" in problems_of(MessageValidation, max_message_size=text)[0]

@@ -101,6 +101,8 @@ async def test_events_are_read_in_pages() -> None:
     assert await sequences(store, after=0, limit=2) == [1, 2]
     assert await sequences(store, after=2, limit=2) == [3]
     assert await sequences(store, after=3) == []
+    await store.commit("c", {(EventRecord, (2,)): None})
+    assert await sequences(store, after=0) == [1, 3]
 
 
 async def test_the_oldest_events_expire_by_count() -> None:

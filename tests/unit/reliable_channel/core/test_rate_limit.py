@@ -213,6 +213,8 @@ class TestLedger:
         limiter.release(EPOCH - 7)
         assert limiter.remaining(START) == 2
         assert limiter.remaining(END) == 3
+        limiter.release(EPOCH)
+        assert limiter.remaining(END) == 3
 
 
 class TestShares:
@@ -327,6 +329,13 @@ class TestShares:
         limiter.set_waiting("a", REPAIR, None)
         assert drain(limiter, "a", FRESH) == 7
 
+    def test_answers_that_reached_their_limit_keep_nothing_of_the_repair_share(self) -> None:
+        limiter = limiter_of(20)
+        for traffic in (SYNC, REPAIR, ANSWER, FRESH):
+            limiter.set_waiting("a", traffic, START)
+        assert drain(limiter, "a", ANSWER) == 2
+        assert drain(limiter, "a", REPAIR) == 2
+
     def test_parity_goes_only_after_fresh_data(self) -> None:
         limiter = limiter_of()
         limiter.set_waiting("a", PARITY, START)
@@ -348,6 +357,16 @@ class TestShares:
         assert drain(limiter, "a", FRESH) == 5
         assert drain(limiter, "a", REPAIR) == 20
         assert drain(limiter, "a", SYNC) == 10
+
+    def test_syncs_may_take_all_but_what_is_left_of_the_fresh_share(self) -> None:
+        limiter = limiter_of(restored=LedgerRecord(scope="node", epoch=EPOCH, used=50))
+        limiter.set_waiting("a", FRESH, START)
+        assert drain(limiter, "a", SYNC) == 30
+        limiter = limiter_of()
+        for _ in range(50):
+            limiter.admit("a", SYNC, START)
+        limiter.set_waiting("a", FRESH, END)
+        assert drain(limiter, "a", SYNC, END) == 30
 
 
 class TestFewMessages:
@@ -371,6 +390,21 @@ class TestFewMessages:
         assert drain(limiter, "a", SYNC) == 2
         assert drain(limiter, "a", FRESH) == 1
 
+    def test_of_classes_that_wait_equally_long_the_more_urgent_goes_first(self) -> None:
+        limiter = limiter_of(1)
+        limiter.set_waiting("a", FRESH, START)
+        limiter.set_waiting("a", SYNC, START)
+        assert limiter.admit("a", FRESH, START) is None
+        assert limiter.admit("a", SYNC, START) == EPOCH
+
+    def test_a_class_that_has_nothing_waiting_goes_last(self) -> None:
+        limiter = limiter_of(1)
+        limiter.set_waiting("a", SYNC, START)
+        limiter.set_waiting("a", SYNC, None)
+        limiter.set_waiting("a", FRESH, START + SECOND)
+        assert limiter.admit("a", SYNC, START + 2 * SECOND) is None
+        assert limiter.admit("a", FRESH, START + 2 * SECOND) == EPOCH
+
     def test_a_class_that_was_served_waits_anew(self) -> None:
         limiter = limiter_of(3)
         limiter.set_waiting("a", FRESH, START)
@@ -383,12 +417,25 @@ class TestFewMessages:
     def test_joining_again_with_an_old_time_does_not_overtake(self) -> None:
         limiter = limiter_of(2)
         limiter.set_waiting("a", FRESH, START)
-        limiter.set_waiting("a", SYNC, START + 1)
-        assert limiter.admit("a", FRESH, START + 2) == EPOCH
+        limiter.set_waiting("a", SYNC, START + SECOND)
+        assert limiter.admit("a", FRESH, START + 2 * SECOND) == EPOCH
         limiter.set_waiting("a", FRESH, None)
         limiter.set_waiting("a", FRESH, START)
-        assert limiter.admit("a", FRESH, START + 3) is None
-        assert limiter.admit("a", SYNC, START + 3) == EPOCH
+        assert limiter.admit("a", FRESH, START + 3 * SECOND) is None
+        assert limiter.admit("a", SYNC, START + 3 * SECOND) == EPOCH
+
+    def test_a_class_has_waited_as_long_as_those_of_it_who_were_told_to_come_back(self) -> None:
+        limiter = limiter_of(1)
+        spend(limiter, 1)
+        for second, (client, traffic) in enumerate([("a", FRESH), ("a", SYNC)]):
+            limiter.set_waiting(client, traffic, START + second * SECOND)
+            limiter.next_admission(client, traffic, START + second * SECOND, 0.5)
+        limiter.remaining(START + 100 * SECOND)
+        limiter.set_waiting("b", FRESH, START + 100 * SECOND)
+        limiter.next_admission("b", FRESH, START + 100 * SECOND, 0.5)
+        now = END + LARGEST_SPREAD
+        assert limiter.admit("a", SYNC, now) is None
+        assert limiter.admit("b", FRESH, now) == EPOCH + 1
 
     def test_classes_alternate_over_epochs(self) -> None:
         limiter = limiter_of(1)
@@ -512,6 +559,25 @@ class TestClients:
         assert 1 + taken + drain(limiter, "b", FRESH, now) == 9
         assert taken == 4
 
+    def test_a_silent_client_is_owed_nothing_for_its_silence(self) -> None:
+        limiter = limiter_of(20)
+        limiter.set_waiting("a", FRESH, START)
+        limiter.set_waiting("b", FRESH, START)
+        now = START + 70 * SECOND
+        taken = [limiter.admit("a", FRESH, now) for _ in range(13)]
+        assert None not in taken
+        assert limiter.would_admit("b", FRESH, now)
+        assert drain(limiter, "a", FRESH, now) == 3
+        assert drain(limiter, "b", FRESH, now) == 3
+
+    def test_a_clock_that_is_set_back_does_not_prolong_what_is_kept(self) -> None:
+        limiter = limiter_of(9)
+        limiter.set_waiting("a", FRESH, START + 70 * SECOND)
+        limiter.set_waiting("b", FRESH, START + 70 * SECOND)
+        assert drain(limiter, "a", FRESH, START + 70 * SECOND) == 5
+        assert drain(limiter, "a", FRESH, START + 5 * SECOND) == 0
+        assert drain(limiter, "a", FRESH, START + 40 * SECOND) == 4
+
     def test_a_client_that_was_told_to_come_back_is_kept_its_turn(self) -> None:
         """However long it is silent until then."""
         limiter = limiter_of(9)
@@ -583,6 +649,60 @@ class TestNextAdmission:
         assert limiter.admit("a", FRESH, END + 6 * SECOND) == EPOCH + 1
 
 
+class TestExpectedAdmission:
+    def test_it_is_now_while_there_is_budget(self) -> None:
+        limiter = limiter_of()
+        assert limiter.expected_admission(FRESH, START, 0) == START
+        assert limiter.expected_admission(FRESH, START, 98) == START
+        assert limiter.expected_admission(FRESH, END - 1, 0) == END
+        disabled = EpochRateLimiter(RateLimitConfig())
+        assert disabled.expected_admission(FRESH, START, 1000) == START
+
+    @pytest.mark.parametrize(
+        ("traffic", "ahead", "epochs"),
+        [
+            (FRESH, 0, 1),
+            (FRESH, 69, 1),
+            (FRESH, 70, 2),
+            (PARITY, 140, 3),
+            (SYNC, 9, 1),
+            (SYNC, 10, 2),
+            (REPAIR, 20, 2),
+            (ANSWER, 10, 2),
+        ],
+    )
+    def test_it_is_so_many_epochs_later_as_the_share_needs(
+        self, traffic: TrafficClass, ahead: int, epochs: int
+    ) -> None:
+        limiter = limiter_of()
+        drain(limiter, "a", SYNC)
+        assert limiter.expected_admission(traffic, START, ahead) == START + epochs * PERIOD
+
+    def test_it_counts_what_is_left_in_this_epoch(self) -> None:
+        limiter = limiter_of()
+        spend(limiter, 89)
+        assert limiter.expected_admission(FRESH, START, 9) == START
+        assert limiter.expected_admission(FRESH, START, 79) == END
+        assert limiter.expected_admission(FRESH, START, 80) == END + PERIOD
+
+    def test_it_divides_by_the_clients_that_wait(self) -> None:
+        limiter = limiter_of()
+        for name in "ab":
+            limiter.set_waiting(name, FRESH, START)
+        assert limiter.expected_admission(FRESH, START, 48) == START
+        assert limiter.expected_admission(FRESH, START, 49 + 35) == END + PERIOD
+
+    def test_few_messages_make_one_an_epoch(self) -> None:
+        assert limiter_of(1).expected_admission(FRESH, START, 3) == START + 3 * PERIOD
+
+    def test_asking_it_gives_no_time_to_come_back(self) -> None:
+        limiter = limiter_of(1)
+        spend(limiter, 1)
+        limiter.set_waiting("a", FRESH, START)
+        assert limiter.expected_admission(FRESH, START, 0) == END
+        assert limiter.next_admission("a", FRESH, START, 0.5) == END + LARGEST_SPREAD // 2
+
+
 class TestSyncSpacing:
     """A receiver near its limit spaces its syncs over the time left."""
 
@@ -628,12 +748,12 @@ class TestChannelBudget:
 
     def test_a_channel_without_limits_of_its_own_has_those_of_the_node(self) -> None:
         node = limiter_of(3)
-        for own in (None, EpochRateLimiter(RateLimitConfig(messages_per_epoch=1))):
+        for left, own in [(2, None), (1, EpochRateLimiter(RateLimitConfig(messages_per_epoch=1)))]:
             budget = ChannelBudget(node, own, "a")
             assert budget.enabled
             assert budget.admit(FRESH, START) == Admission(EPOCH, 0)
             assert budget.records() == (node.record(),)
-        assert budget.remaining(START) == 1
+            assert budget.remaining(START) == left
 
     def test_a_channel_narrows_the_node(self) -> None:
         node = limiter_of(9)
@@ -704,6 +824,11 @@ class TestChannelBudget:
         assert drain(node, "b", FRESH) == 5
         budget.close()
         assert drain(node, "b", FRESH) == 4
+
+    def test_the_later_expectation_counts(self) -> None:
+        budget, _ = self.narrowing(limiter_of(100), 10)
+        assert budget.expected_admission(FRESH, START, 8) == START
+        assert budget.expected_admission(FRESH, START, 9) == END
 
     def test_spacing_is_that_of_the_narrower_ledger(self) -> None:
         node = limiter_of(100)

@@ -1,0 +1,811 @@
+"""The asyncio driver of one channel: inputs in, effects out, one task that owns the machine.
+
+::
+
+    send, node, timers ─► inputs ─► machine ─► persist ─► publish: encrypt, node ─► published / publish_failed
+                                                      ├─► fetch: node's store, decrypt ─► fetched / fetch_failed
+                                                      └─► emit: streams, handlers, waiters
+
+Inputs that arrive while a transaction is under way share the next one. Nothing is published or emitted before its
+transaction is durable. It must not contain protocol rules: those are the machine's.
+
+Spec: RELIABLE-CHANNEL-API, The Reliable Channel API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from reliable_channel.core.effects import Effects, Fetch, Publish
+from reliable_channel.core.machine import ChannelMachine, ChannelStatus, RequestStatus
+from reliable_channel.core.requests import RequestState
+from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD
+from reliable_channel.errors import (
+    ChannelClosedError,
+    ChannelFailedError,
+    ChannelFullError,
+    ConfigurationError,
+    EncryptError,
+    EncryptionError,
+    NodeClosedError,
+    NodeError,
+    PublishRejectedError,
+    ReliableChannelError,
+    RequestFailedError,
+    StoreUnavailableError,
+)
+from reliable_channel.events import (
+    EVENT_NAMES,
+    ChannelEvent,
+    MessageDeliveredEvent,
+    MessageDeliveryErrorEvent,
+    MessageSendErrorEvent,
+    MessageSentEvent,
+)
+from reliable_channel.ports import (
+    ChannelStore,
+    Clock,
+    Encryption,
+    IncomingMessage,
+    MessageEnvelope,
+    MessagingNode,
+    Subscription,
+)
+from reliable_channel.records import EventRecord
+from reliable_channel.streams import EventStream
+from reliable_channel.types import SECOND, ChannelId, Nanoseconds, ParticipantId, RequestId
+
+logger = logging.getLogger("reliable_channel.channel")
+
+WIRE_MARKER: Final = b"RELIABLE-CHANNEL-API/1"
+"""Meta field of our messages; the Nim implementation drops anything else."""
+
+MAX_INBOX_MESSAGES: Final = 4096
+"""Received messages that wait for the machine; more are dropped, as a network might have."""
+
+MAX_INBOX_BYTES: Final = 64 << 20
+"""Bytes of those messages."""
+
+MAX_BATCH: Final = 256
+"""Inputs that share one transaction."""
+
+STORE_RETRY_FIRST_SEC: Final = 0.1
+STORE_RETRY_LONGEST_SEC: Final = 5.0
+"""Distances of tries while the store fails."""
+
+CATCH_UP_MARGIN_NS: Final = 5 * SECOND
+"""Missed messages are asked for from this long before the last one seen: clocks and stores differ."""
+
+Input = Callable[[Nanoseconds], Effects]
+Handler = Callable[[Any], Awaitable[None] | None]
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class PendingSend:
+    """A ``send`` whose caller waits for it to be durable."""
+
+    payload: bytes
+    ephemeral: bool
+    wait: bool
+    future: asyncio.Future[RequestId]
+    request_id: RequestId = ""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Inputs that were applied together, and what they ask for."""
+
+    effects: Effects = field(default_factory=Effects)
+    sends: list[PendingSend] = field(default_factory=list)
+
+
+class ReliableChannel:
+    """A handle on an open channel; made by ``create_reliable_channel``.
+
+    It is an async context manager that closes itself. Use it from the event loop that it was made on.
+
+    Args:
+        machine: The protocol, not started.
+        node: Where messages go and come from.
+        store: Where the state is kept; the channel is acquired.
+        encryption: The caller's, or None.
+        clock: Unix time.
+        on_close: Called once when the channel closes.
+    """
+
+    def __init__(
+        self,
+        machine: ChannelMachine,
+        *,
+        node: MessagingNode,
+        store: ChannelStore,
+        encryption: Encryption | None,
+        clock: Clock,
+        on_close: Callable[[ReliableChannel], None],
+    ) -> None:
+        self._machine = machine
+        self._node = node
+        self._store = store
+        self._encryption = encryption
+        self._clock = clock
+        self._on_close = on_close
+        self._wake = asyncio.Event()
+        self._inputs: deque[Input] = deque()
+        self._sends: deque[PendingSend] = deque()
+        self._inbox: deque[IncomingMessage] = deque()
+        self._inbox_bytes = 0
+        self._inbox_ready = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._publishes: asyncio.Queue[Publish] = asyncio.Queue()
+        self._fetches: asyncio.Queue[Fetch] = asyncio.Queue()
+        self._streams: dict[EventStream, None] = {}
+        self._handlers: dict[str, list[Handler]] = {}
+        self._handler_tasks: set[asyncio.Task[None]] = set()
+        self._waiters: dict[RequestId, list[asyncio.Future[ChannelEvent]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subscription: Subscription | None = None
+        self._closing = False
+        self._closed = asyncio.Event()
+        self._failure: ChannelFailedError | None = None
+        self._shown = machine.state.outbox.last_sequence
+        self._refusals_logged = 0
+        self._refusals_logged_ns = 0
+
+    # -- what the application uses ------------------------------------------------------------------
+
+    @property
+    def channel_id(self) -> ChannelId:
+        """The channel's id."""
+        return self._machine.state.channel_id
+
+    @property
+    def sender_id(self) -> ParticipantId:
+        """Our id on the channel."""
+        return self._machine.state.sender_id
+
+    @property
+    def content_topic(self) -> str:
+        """Where the channel's messages go."""
+        return self._machine.state.content_topic
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Largest payload that one ``send`` takes, bytes."""
+        sds = self._machine.state.sds
+        return min(self._machine.outgoing.segmenter.max_payload_bytes, sds.max_outgoing_bytes)
+
+    async def send(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+        """Send a message; it is stored when this returns, and events tell what becomes of it.
+
+        Waits while the channel is full; cancelling leaves nothing half-sent.
+
+        Args:
+            payload: 1 to ``max_payload_bytes`` bytes.
+            ephemeral: Outside causal order: not acknowledged, not repeated, not stored by the network.
+
+        Returns:
+            The id that the request's events carry.
+
+        Raises:
+            InvalidPayloadError: Not bytes.
+            EmptyPayloadError: No bytes.
+            MessageTooLargeError: Too many bytes.
+            ChannelClosedError: The channel is closed.
+            ChannelFailedError: The channel stopped working.
+            StoreUnavailableError: It could not be stored; nothing was sent.
+
+        Spec: RELIABLE-CHANNEL-API, send.
+        """
+        return await self._send(payload, ephemeral=ephemeral, wait=True)
+
+    async def send_nowait(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+        """Send a message like ``send``, but never wait for room.
+
+        Raises:
+            ChannelFullError: Too much is unacknowledged; nothing was stored.
+        """
+        return await self._send(payload, ephemeral=ephemeral, wait=False)
+
+    def events(self, *, after: int | None = None) -> EventStream:
+        """Return a stream of events, registered at once.
+
+        Args:
+            after: Replay from the store what comes after this sequence first, 0 from the beginning; None gives what
+                comes from now on.
+
+        Raises:
+            ChannelClosedError: The channel is closed.
+        """
+        self._check_open()
+        stream = EventStream(
+            self.channel_id,
+            self._read_events,
+            last_sequence=self._shown,
+            after=after,
+            on_close=self._forget_stream,
+        )
+        self._streams[stream] = None
+        return stream
+
+    def _forget_stream(self, stream: EventStream) -> None:
+        self._streams.pop(stream, None)
+
+    def on(self, name: str, handler: Handler) -> Callable[[], None]:
+        """Call a function, or coroutine function, for each event of a name.
+
+        What a handler raises is logged and goes no further.
+
+        Args:
+            name: One of the specification's names, for example ``reliable:message:received``.
+            handler: Takes the event.
+
+        Returns:
+            A function that ends it.
+
+        Raises:
+            ConfigurationError: No event has that name.
+        """
+        if name not in EVENT_NAMES:
+            raise ConfigurationError(f"no event {name!r}; there are {', '.join(EVENT_NAMES)}")
+        handlers = self._handlers.setdefault(name, [])
+        handlers.append(handler)
+
+        def remove() -> None:
+            if handler in handlers:
+                handlers.remove(handler)
+
+        return remove
+
+    async def wait_delivered(
+        self, request_id: RequestId, *, timeout: float | None = None
+    ) -> tuple[ParticipantId, ...]:
+        """Wait until a request is delivered and return who has it by then.
+
+        An ephemeral request ends when it is sent; nobody acknowledges it.
+
+        Args:
+            request_id: What ``send`` returned.
+            timeout: Seconds; None waits as long as it takes.
+
+        Raises:
+            RequestNotFoundError: Not a request of this channel.
+            RequestFailedError: It ended in an error event.
+            TimeoutError: It has not ended in time; it goes on.
+            ChannelClosedError: The channel was closed meanwhile.
+        """
+        status = self._machine.request_status(request_id)
+        if status.state in (RequestState.SEND_ERROR, RequestState.DELIVERY_ERROR):
+            raise RequestFailedError(request_id, f"reliable:message:{status.state}", status.error)
+        if status.is_final:
+            return status.recipients
+        self._check_open()
+        future: asyncio.Future[ChannelEvent] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(request_id, [])
+        waiters.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                event = await future
+        finally:
+            waiters.remove(future)
+            if not waiters:
+                self._waiters.pop(request_id, None)
+        if isinstance(event, MessageSendErrorEvent | MessageDeliveryErrorEvent):
+            raise RequestFailedError(request_id, event.name, event.error)
+        return event.recipients if isinstance(event, MessageDeliveredEvent) else ()
+
+    def request_status(self, request_id: RequestId) -> RequestStatus:
+        """Return how far a request is, segment by segment.
+
+        Raises:
+            RequestNotFoundError: Not a request of this channel, or final and forgotten.
+        """
+        return self._machine.request_status(request_id)
+
+    def status(self) -> ChannelStatus:
+        """Return sizes and counters of the channel."""
+        return self._machine.status()
+
+    async def close(self) -> None:
+        """Leave the topic and release everything; open requests go on with the next opening.
+
+        Harmless when repeated. No event is shown afterwards.
+
+        Spec: RELIABLE-CHANNEL-API, closeChannel.
+        """
+        if self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        self._wake.set()
+        try:
+            if self._subscription is not None:
+                await self._subscription.close()
+            await self._stop_tasks()
+        finally:
+            await self._store.release_channel(self.channel_id)
+            self._machine.budget.close()
+            self._end_waiting(ChannelClosedError(self.channel_id))
+            for stream in list(self._streams):
+                stream.end()
+            self._streams.clear()
+            self._on_close(self)
+            self._closed.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<ReliableChannel {self.channel_id!r} as {self.sender_id!r}>"
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    async def open(self, *, last_seen_ns: Nanoseconds) -> None:
+        """Subscribe, take in what was missed, and begin to work.
+
+        Args:
+            last_seen_ns: When a message was last taken in; 0 for a channel without state.
+
+        Raises:
+            NodeError: The topic cannot be subscribed.
+            StoreUnavailableError: The first state cannot be written.
+        """
+        self._subscription = await self._node.subscribe_topic(self.content_topic, self._take)
+        effects = Effects()
+        if last_seen_ns:
+            effects.merge(await self._catch_up(last_seen_ns - CATCH_UP_MARGIN_NS))
+        effects.merge(self._machine.start(self._clock.now_ns()))
+        await self._store.commit(self.channel_id, effects.changes)
+        self._carry_out(effects)
+        for name, work in (
+            ("machine", self._run()),
+            ("publisher", self._publish_all()),
+            ("fetcher", self._fetch_all()),
+            ("reader", self._read_inbox()),
+        ):
+            self._spawn(name, work)
+
+    async def _catch_up(self, start_ns: Nanoseconds) -> Effects:
+        """Return the effects of what the node's store has since a time.
+
+        Spec: RELIABLE-CHANNEL-API, Node initialization, step 4.
+        """
+        effects = Effects()
+        try:
+            missed = await self._node.query(self.content_topic, start_ns)
+        except NodeError as error:
+            logger.warning(
+                "channel %s: missed messages could not be asked for (%s); gaps are repaired one by one",
+                self.channel_id,
+                error,
+            )
+            return effects
+        for message in missed:
+            data = await self._decrypt(message.payload)
+            now = self._clock.now_ns()
+            if data is None:
+                effects.merge(self._machine.refuse("decrypt_failed", now))
+            else:
+                effects.merge(self._machine.receive(data, message.message_hash, now))
+        return effects
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(
+            work, name=f"reliable-channel {self.channel_id} {name}"
+        )
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """Make the death of a background task known to everybody who uses the channel."""
+        if task.cancelled() or (cause := task.exception()) is None:
+            return
+        logger.error("channel %s: %s died", self.channel_id, task.get_name(), exc_info=cause)
+        self._failure = ChannelFailedError(self.channel_id, cause)
+        self._failure.__cause__ = cause
+        self._end_waiting(self._failure)
+        for stream in list(self._streams):
+            stream.end(self._failure)
+
+    async def _stop_tasks(self) -> None:
+        """Let the machine's task end after its transaction, then stop the others."""
+        if self._tasks:
+            await asyncio.wait(self._tasks[:1])
+        others = {*self._tasks, *self._handler_tasks} - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    # -- sending --------------------------------------------------------------------------------------
+
+    async def _send(self, payload: bytes, *, ephemeral: bool, wait: bool) -> RequestId:
+        self._check_open()
+        data = self._machine.outgoing.check_payload(payload)
+        blocked = bool(self._sends) and not self._can_send()
+        if not wait and (blocked or not self._machine.has_room(len(data))):
+            status = self._machine.status()
+            raise ChannelFullError(self.channel_id, status.open_requests, status.open_bytes)
+        future: asyncio.Future[RequestId] = asyncio.get_running_loop().create_future()
+        self._sends.append(PendingSend(data, ephemeral, wait, future))
+        self._wake.set()
+        return await future
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ChannelClosedError(self.channel_id)
+        if self._failure is not None:
+            raise self._failure
+
+    def _end_waiting(self, error: ReliableChannelError) -> None:
+        """Tell everybody who waits for something that it will not come."""
+        waiting: list[asyncio.Future[Any]] = [send.future for send in self._sends]
+        self._sends.clear()
+        for futures in self._waiters.values():
+            waiting.extend(futures)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    # -- the machine's task ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Apply inputs, make their effects durable, carry them out."""
+        while not self._closing:
+            await self._wait_for_work()
+            batch = self._apply()
+            if batch.effects or batch.sends:
+                await self._make_durable(batch)
+                self._carry_out(batch.effects)
+                for send in batch.sends:
+                    settle(send.future, send.request_id)
+            self._log_refusals()
+
+    async def _wait_for_work(self) -> None:
+        """Return when there is an input, or a deadline of the machine has come."""
+        if self._inputs or self._can_send():
+            await asyncio.sleep(0)
+            return
+        deadline = self._machine.next_deadline()
+        if deadline is not None and deadline <= self._clock.now_ns():
+            return
+        loop = asyncio.get_running_loop()
+        timer = None
+        if deadline is not None:
+            wait = max(0, deadline - self._clock.now_ns()) / SECOND
+            timer = loop.call_later(wait, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            self._wake.clear()
+            if timer is not None:
+                timer.cancel()
+
+    def _can_send(self) -> bool:
+        """Tell whether the first waiting ``send`` can go on."""
+        return bool(self._sends) and (
+            not self._sends[0].wait or self._machine.has_room(len(self._sends[0].payload))
+        )
+
+    def _apply(self) -> Batch:
+        """Give the machine what has happened; what a ``send`` raises goes to its caller."""
+        batch = Batch()
+        now = self._clock.now_ns()
+        for _ in range(min(len(self._inputs), MAX_BATCH)):
+            batch.effects.merge(self._inputs.popleft()(now))
+        self._drained.set()
+        while self._sends and len(batch.sends) < MAX_BATCH:
+            if self._sends[0].future.done():
+                self._sends.popleft()
+            elif self._can_send():
+                self._apply_send(self._sends.popleft(), batch, now)
+            else:
+                break
+        deadline = self._machine.next_deadline()
+        if deadline is not None and deadline <= now:
+            batch.effects.merge(self._machine.tick(now))
+        return batch
+
+    def _apply_send(self, send: PendingSend, batch: Batch, now: Nanoseconds) -> None:
+        try:
+            request_id, effects = self._machine.send(send.payload, now, ephemeral=send.ephemeral)
+        except ChannelFullError as error:
+            settle_error(send.future, error)
+            return
+        send.request_id = request_id
+        batch.effects.merge(effects)
+        batch.sends.append(send)
+
+    async def _make_durable(self, batch: Batch) -> None:
+        """Commit a batch; while the store fails, sends are undone and everything else waits for it."""
+        wait = STORE_RETRY_FIRST_SEC
+        while batch.effects.changes:
+            try:
+                await self._store.commit(self.channel_id, batch.effects.changes)
+                return
+            except StoreUnavailableError as error:
+                logger.warning(
+                    "channel %s: state not stored, trying again in %.1f s (%s)",
+                    self.channel_id,
+                    wait,
+                    error,
+                )
+                self._undo_sends(batch, error)
+            await self._pause(wait)
+            if self._closing:
+                batch.effects = Effects()
+                return
+            wait = min(2 * wait, STORE_RETRY_LONGEST_SEC)
+
+    def _undo_sends(self, batch: Batch, error: StoreUnavailableError) -> None:
+        """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
+        now = self._clock.now_ns()
+        effects = batch.effects
+        undone = {send.request_id for send in batch.sends}
+        for send in batch.sends:
+            effects.merge(self._machine.withdraw(send.request_id, now))
+            settle_error(send.future, error)
+        for send in self._sends:
+            settle_error(send.future, error)
+        self._sends.clear()
+        batch.sends.clear()
+        kept = []
+        for publish in effects.publishes:
+            owner = publish.segment_id.rpartition(":")[0]
+            if owner == "sync" and undone:
+                effects.merge(
+                    self._machine.publish_failed(
+                        publish.segment_id, "the store failed", now, retryable=True
+                    )
+                )
+            elif owner not in undone:
+                kept.append(publish)
+        effects.publishes[:] = kept
+        effects.events[:] = [
+            event for event in effects.events if getattr(event, "request_id", "") not in undone
+        ]
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond a close."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not self._closing and (left := end - loop.time()) > 0:
+            timer = loop.call_later(left, self._wake.set)
+            self._wake.clear()
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _carry_out(self, effects: Effects) -> None:
+        """Hand durable effects to those who do them."""
+        for publish in effects.publishes:
+            self._publishes.put_nowait(publish)
+        for fetch in effects.fetches:
+            self._fetches.put_nowait(fetch)
+        for event in effects.events:
+            self._emit(event)
+
+    def _put(self, item: Input) -> None:
+        """Give the machine's task an input."""
+        self._inputs.append(item)
+        self._wake.set()
+
+    def _log_refusals(self) -> None:
+        """Write at most one line a second about what the network sent and was refused."""
+        dropped = self._machine.state.outbox.dropped
+        total = dropped.total()
+        now = self._clock.now_ns()
+        if total > self._refusals_logged and now - self._refusals_logged_ns >= SECOND:
+            logger.warning(
+                "channel %s: %d messages from the network refused; so far: %s",
+                self.channel_id,
+                total - self._refusals_logged,
+                dict(sorted(dropped.items())),
+            )
+            self._refusals_logged = total
+            self._refusals_logged_ns = now
+
+    # -- effects --------------------------------------------------------------------------------------
+
+    def _emit(self, event: ChannelEvent) -> None:
+        """Show an event to streams, handlers and waiters."""
+        if event.sequence:
+            self._shown = event.sequence
+        for stream in list(self._streams):
+            stream.push(event)
+        for handler in tuple(self._handlers.get(event.name, ())):
+            self._call(handler, event)
+        match event:
+            case MessageDeliveredEvent() | MessageSendErrorEvent() | MessageDeliveryErrorEvent():
+                final = True
+            case MessageSentEvent():
+                final = event.request_id in self._waiters and self._is_final(event.request_id)
+            case _:
+                return
+        if final:
+            for future in self._waiters.get(event.request_id, ()):
+                settle(future, event)
+
+    def _is_final(self, request_id: RequestId) -> bool:
+        return self._machine.request_status(request_id).is_final
+
+    def _call(self, handler: Handler, event: ChannelEvent) -> None:
+        """Call a handler; its failure is its own."""
+        try:
+            result = handler(event)
+        except Exception:
+            logger.exception("channel %s: a handler of %s failed", self.channel_id, event.name)
+            return
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(self._await_handler(result, event.name))
+            self._handler_tasks.add(task)
+            task.add_done_callback(self._handler_tasks.discard)
+
+    async def _await_handler(self, result: Awaitable[None], name: str) -> None:
+        try:
+            await result
+        except Exception:
+            logger.exception("channel %s: a handler of %s failed", self.channel_id, name)
+
+    async def _publish_all(self) -> None:
+        """Encrypt and publish, one message after the other: order is kept."""
+        while True:
+            publish = await self._publishes.get()
+            self._put(await self._publish(publish))
+
+    async def _publish(self, publish: Publish) -> Input:
+        """Return what the machine has to be told of one publication."""
+        machine, segment_id = self._machine, publish.segment_id
+        try:
+            envelope = MessageEnvelope(
+                content_topic=self.content_topic,
+                payload=await self._encrypt(publish.data),
+                ephemeral=publish.ephemeral,
+                meta=WIRE_MARKER,
+            )
+            transport_hash = await self._node.publish(segment_id, envelope)
+        except (EncryptError, PublishRejectedError, NodeClosedError) as error:
+            reason = str(error)
+            return lambda now: machine.publish_failed(segment_id, reason, now, retryable=False)
+        except NodeError as error:
+            reason = str(error)
+            return lambda now: machine.publish_failed(segment_id, reason, now, retryable=True)
+        return lambda now: machine.published(segment_id, transport_hash, now)
+
+    async def _encrypt(self, data: bytes) -> bytes:
+        """Encrypt with the caller's hook; nothing ever goes out in plaintext instead.
+
+        Raises:
+            EncryptError: The hook failed or did not return bytes.
+        """
+        if self._encryption is None:
+            return data
+        try:
+            result = self._encryption.encrypt(data)
+            encrypted = await result if inspect.isawaitable(result) else result
+        except Exception as error:
+            raise EncryptError(f"{type(error).__name__}: {error}") from error
+        if not isinstance(encrypted, bytes) or not encrypted:
+            raise EncryptError(f"the hook returned {type(encrypted).__name__}, not bytes")
+        return encrypted
+
+    async def _decrypt(self, payload: bytes) -> bytes | None:
+        """Decrypt with the caller's hook; None when it fails, whatever the reason."""
+        if self._encryption is None:
+            return payload
+        try:
+            result = self._encryption.decrypt(payload)
+            plain = await result if inspect.isawaitable(result) else result
+        except EncryptionError:
+            return None
+        except Exception as error:
+            logger.debug("channel %s: decryption failed (%r)", self.channel_id, error)
+            return None
+        return plain if isinstance(plain, bytes) else None
+
+    async def _fetch_all(self) -> None:
+        """Ask the node's store for missing messages."""
+        while True:
+            fetch = await self._fetches.get()
+            self._put(await self._fetch(fetch))
+
+    async def _fetch(self, fetch: Fetch) -> Input:
+        """Return what the machine has to be told of one query."""
+        machine = self._machine
+        try:
+            messages = await self._node.lookup(fetch.hashes)
+        except NodeError as error:
+            logger.debug("channel %s: store query failed (%s)", self.channel_id, error)
+            return machine.fetch_failed
+        found = []
+        for message in messages:
+            data = await self._decrypt(message.payload)
+            found.append((message.message_hash, b"" if data is None else data))
+        return lambda now: machine.fetched(found, now)
+
+    # -- receiving ------------------------------------------------------------------------------------
+
+    def _take(self, message: IncomingMessage) -> None:
+        """Take a message from the node; more than fits is dropped and counted."""
+        if self._closing:
+            return
+        size = len(message.payload)
+        if (
+            len(self._inbox) >= MAX_INBOX_MESSAGES
+            or self._inbox_bytes + size > MAX_INBOX_BYTES
+        ):
+            self._machine.state.outbox.drop("inbox_full")
+            return
+        self._inbox.append(message)
+        self._inbox_bytes += size
+        self._inbox_ready.set()
+
+    async def _read_inbox(self) -> None:
+        """Decrypt received messages in their order and give them to the machine's task."""
+        while True:
+            await self._inbox_ready.wait()
+            self._inbox_ready.clear()
+            while self._inbox:
+                message = self._inbox.popleft()
+                self._inbox_bytes -= len(message.payload)
+                self._put(self._input_of(message, await self._decrypt(message.payload)))
+                while len(self._inputs) >= MAX_BATCH:
+                    self._drained.clear()
+                    await self._drained.wait()
+
+    def _input_of(self, message: IncomingMessage, data: bytes | None) -> Input:
+        machine = self._machine
+        if data is None:
+            return lambda now: machine.refuse("decrypt_failed", now)
+        transport_hash = None if message.ephemeral else message.message_hash
+        return lambda now: machine.receive(data, transport_hash, now)
+
+    async def _read_events(self, after: int, limit: int) -> list[EventRecord]:
+        return await self._store.read_events(self.channel_id, after=after, limit=limit)
+
+
+def settle(future: asyncio.Future[T], result: T) -> None:
+    """Give a future its result unless its owner has gone."""
+    if not future.done():
+        future.set_result(result)
+
+
+def settle_error(future: asyncio.Future[Any], error: Exception) -> None:
+    """Give a future its error unless its owner has gone."""
+    if not future.done():
+        future.set_exception(error)
+
+
+def encryption_overhead(encryption: Encryption | None) -> int:
+    """Return how many bytes encryption adds at most.
+
+    Raises:
+        ConfigurationError: The object has no ``encrypt`` or ``decrypt``, or its ``overhead_bytes`` is no number.
+    """
+    if encryption is None:
+        return 0
+    for name in ("encrypt", "decrypt"):
+        if not callable(getattr(encryption, name, None)):
+            raise ConfigurationError(
+                f"encryption must have a method {name}(bytes) -> bytes; "
+                f"{type(encryption).__name__} has none"
+            )
+    overhead = getattr(encryption, "overhead_bytes", DEFAULT_ENCRYPTION_OVERHEAD)
+    if isinstance(overhead, bool) or not isinstance(overhead, int) or overhead < 0:
+        raise ConfigurationError(f"overhead_bytes must be a whole number, not {overhead!r}")
+    return overhead

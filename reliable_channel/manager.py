@@ -1,0 +1,174 @@
+"""Opening and closing channels: checks every argument, takes the state, wires machine, node and store.
+
+One channel id is open once per node, and once per store. It must not drive anything; that is ``channel``.
+
+Spec: RELIABLE-CHANNEL-API, Channel lifecycle.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import cast
+from weakref import WeakKeyDictionary
+
+from reliable_channel.channel import ReliableChannel, encryption_overhead
+from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
+from reliable_channel.core.machine import ChannelMachine
+from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
+from reliable_channel.core.wire.topics import parse_content_topic
+from reliable_channel.errors import ChannelExistsError, ConfigurationError, ReliableChannelError
+from reliable_channel.identifiers import check_identifier
+from reliable_channel.ports import ChannelStore, Encryption, MessagingNode
+from reliable_channel.records import ChannelRecord, Snapshot
+from reliable_channel.types import ChannelId, ParticipantId
+
+_open_channels: WeakKeyDictionary[MessagingNode, set[ChannelId]] = WeakKeyDictionary()
+
+
+async def create_reliable_channel(
+    node: MessagingNode,
+    channel_id: ChannelId,
+    content_topic: str,
+    sender_id: ParticipantId,
+    encryption: Encryption | None = None,
+    *,
+    sds_config: SdsConfig | None = None,
+    segmentation_config: SegmentationConfig | None = None,
+    rate_limit_config: RateLimitConfig | None = None,
+    seed: int | None = None,
+) -> ReliableChannel:
+    """Open a reliable channel: subscribe its topic, take its kept state back, go on with open requests.
+
+    Args:
+        node: The messaging node; it stays the caller's to close.
+        channel_id: Identifies the channel; all its participants use the same.
+        content_topic: Where its messages go, per 23/TOPICS.
+        sender_id: Who we are on it; unique among participants, and the same at every opening.
+        encryption: Applied to every message; None sends plaintext.
+        sds_config: Instead of the node's.
+        segmentation_config: Instead of the node's.
+        rate_limit_config: Narrows the node's limit for this channel; it can never widen it.
+        seed: Of the channel's random stream, for reproducible runs; None is a fresh one.
+
+    Returns:
+        The channel, working. Close it, or use it as an async context manager.
+
+    Raises:
+        ConfigurationError: An argument is unusable, or the kept state was made with other settings.
+        ChannelExistsError: The channel is open already, on this node or this store.
+        NodeError: The topic cannot be subscribed.
+        StoreUnavailableError: The state cannot be read or written.
+
+    Spec: RELIABLE-CHANNEL-API, createReliableChannel.
+    """
+    check_identifier("channel_id", channel_id)
+    check_identifier("sender_id", sender_id)
+    if not isinstance(content_topic, str):
+        raise ConfigurationError(f"content_topic must be text, not {type(content_topic).__name__}")
+    parse_content_topic(content_topic)
+    overhead = encryption_overhead(encryption)
+    sds = sds_config or node.sds_config
+    segmentation = segmentation_config or node.segmentation_config
+    store = store_of(node, sds, segmentation)
+    opened = _open_channels.setdefault(node, set())
+    if channel_id in opened:
+        raise ChannelExistsError(channel_id)
+    opened.add(channel_id)
+    try:
+        await store.open()
+        snapshot = await store.acquire_channel(channel_id)
+        try:
+            machine = ChannelMachine(
+                channel_id=channel_id,
+                sender_id=sender_id,
+                content_topic=content_topic,
+                now=node.clock.now_ns(),
+                seed=secrets.randbits(64) if seed is None else seed,
+                sds=sds,
+                segmentation=segmentation,
+                budget=await budget_of(node, store, channel_id, rate_limit_config),
+                max_message_bytes=node.max_message_bytes,
+                encryption_overhead=overhead,
+                snapshot=snapshot,
+            )
+        except BaseException:
+            await store.release_channel(channel_id)
+            raise
+        channel = ReliableChannel(
+            machine,
+            node=node,
+            store=store,
+            encryption=encryption,
+            clock=node.clock,
+            on_close=lambda closed: opened.discard(closed.channel_id),
+        )
+        try:
+            await channel.open(last_seen_ns=last_seen_ns(snapshot))
+        except BaseException:
+            with suppress(ReliableChannelError):
+                await channel.close()
+            raise
+    except BaseException:
+        opened.discard(channel_id)
+        raise
+    return channel
+
+
+async def close_channel(channel: ReliableChannel) -> None:
+    """Close a channel: unsubscribe its topic and release everything; its state stays in the store.
+
+    Spec: RELIABLE-CHANNEL-API, closeChannel.
+    """
+    await channel.close()
+
+
+async def createReliableChannel(  # noqa: N802 - the specification's name
+    node: MessagingNode,
+    channelId: ChannelId,  # noqa: N803
+    contentTopic: str,  # noqa: N803
+    senderId: ParticipantId,  # noqa: N803
+    encryption: Encryption | None = None,
+) -> ReliableChannel:
+    """Open a reliable channel; the specification's spelling of ``create_reliable_channel``."""
+    return await create_reliable_channel(node, channelId, contentTopic, senderId, encryption)
+
+
+closeChannel = close_channel  # noqa: N816 - the specification's name
+
+
+def store_of(
+    node: MessagingNode, sds: SdsConfig, segmentation: SegmentationConfig
+) -> ChannelStore:
+    """Return where a channel keeps its state: one store for both configs, else the node's.
+
+    Raises:
+        ConfigurationError: The configs name two different stores; no transaction spans them.
+    """
+    given = [item for item in (sds.persistence, segmentation.persistence) if item is not None]
+    if len(given) == 2 and given[0] is not given[1]:
+        raise ConfigurationError(
+            "sds_config.persistence and segmentation_config.persistence are two different stores; "
+            "give the same object to both, or to one"
+        )
+    return given[0] if given else node.store
+
+
+async def budget_of(
+    node: MessagingNode,
+    store: ChannelStore,
+    channel_id: ChannelId,
+    narrower: RateLimitConfig | None,
+) -> ChannelBudget:
+    """Return a channel's share of the node's epoch budget, with its own ledger where it has one."""
+    own = None
+    if narrower is not None and narrower.enabled:
+        scope = f"channel:{channel_id}"
+        own = EpochRateLimiter(narrower, scope=scope, restored=await store.load_ledger(scope))
+    return ChannelBudget(node.epoch_budget, own, f"channel:{channel_id}")
+
+
+def last_seen_ns(snapshot: Snapshot) -> int:
+    """Return when the kept channel last took a message in; 0 when it never did or is new."""
+    records = cast("list[ChannelRecord]", list(snapshot.get(ChannelRecord, ())))
+    return records[0].last_seen_ns if records else 0
