@@ -254,7 +254,8 @@ class ReliableChannel:
             ConfigurationError: No event has that name.
         """
         if name not in EVENT_NAMES:
-            raise ConfigurationError(f"no event {name!r}; there are {', '.join(EVENT_NAMES)}")
+            text = f"no event {name!r}; there are {', '.join(EVENT_NAMES)}"
+            raise ConfigurationError(text)
         handlers = self._handlers.setdefault(name, [])
         handlers.append(handler)
 
@@ -533,23 +534,28 @@ class ReliableChannel:
     async def _make_durable(self, batch: Batch) -> None:
         """Commit a batch; while the store fails, sends are undone and everything else waits for it."""
         wait = STORE_RETRY_FIRST_SEC
-        while batch.effects.changes:
-            try:
-                await self._store.commit(self.channel_id, batch.effects.changes)
-                return
-            except StoreUnavailableError as error:
-                logger.warning(
-                    "channel %s: state not stored, trying again in %.1f s (%s)",
-                    self.channel_id,
-                    wait,
-                    error,
-                )
-                self._undo_sends(batch, error)
+        while (error := await self._try_commit(batch.effects)) is not None:
+            logger.warning(
+                "channel %s: state not stored, next try in %.1f s (%s)",
+                self.channel_id,
+                wait,
+                error,
+            )
+            self._undo_sends(batch, error)
             await self._pause(wait)
             if self._closing:
                 batch.effects = Effects()
                 return
             wait = min(2 * wait, STORE_RETRY_LONGEST_SEC)
+
+    async def _try_commit(self, effects: Effects) -> StoreUnavailableError | None:
+        """Make changes durable; return why that was not possible."""
+        if effects.changes:
+            try:
+                await self._store.commit(self.channel_id, effects.changes)
+            except StoreUnavailableError as error:
+                return error
+        return None
 
     def _undo_sends(self, batch: Batch, error: StoreUnavailableError) -> None:
         """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
@@ -699,9 +705,11 @@ class ReliableChannel:
             result = self._encryption.encrypt(data)
             encrypted = await result if inspect.isawaitable(result) else result
         except Exception as error:
-            raise EncryptError(f"{type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise EncryptError(reason) from error
         if not isinstance(encrypted, bytes) or not encrypted:
-            raise EncryptError(f"the hook returned {type(encrypted).__name__}, not bytes")
+            reason = f"the hook returned {type(encrypted).__name__}, not bytes"
+            raise EncryptError(reason)
         return encrypted
 
     async def _decrypt(self, payload: bytes) -> bytes | None:
@@ -745,10 +753,7 @@ class ReliableChannel:
         if self._closing:
             return
         size = len(message.payload)
-        if (
-            len(self._inbox) >= MAX_INBOX_MESSAGES
-            or self._inbox_bytes + size > MAX_INBOX_BYTES
-        ):
+        if len(self._inbox) >= MAX_INBOX_MESSAGES or self._inbox_bytes + size > MAX_INBOX_BYTES:
             self._machine.state.outbox.drop("inbox_full")
             return
         self._inbox.append(message)
@@ -801,11 +806,13 @@ def encryption_overhead(encryption: Encryption | None) -> int:
         return 0
     for name in ("encrypt", "decrypt"):
         if not callable(getattr(encryption, name, None)):
-            raise ConfigurationError(
+            text = (
                 f"encryption must have a method {name}(bytes) -> bytes; "
                 f"{type(encryption).__name__} has none"
             )
+            raise ConfigurationError(text)
     overhead = getattr(encryption, "overhead_bytes", DEFAULT_ENCRYPTION_OVERHEAD)
     if isinstance(overhead, bool) or not isinstance(overhead, int) or overhead < 0:
-        raise ConfigurationError(f"overhead_bytes must be a whole number, not {overhead!r}")
+        text = f"overhead_bytes must be a whole number of bytes, not {overhead!r}"
+        raise ConfigurationError(text)
     return overhead

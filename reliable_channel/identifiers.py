@@ -27,22 +27,23 @@ def is_identifier(text: str) -> bool:
         return False
 
 
-def check_identifier(what: str, text: object) -> str:
-    """Return the text when it may be an id.
+def check_identifier(what: str, text: object) -> None:
+    """Refuse what may not be an id.
 
     Args:
         what: What it is meant to be, for the error.
         text: Any object.
 
     Raises:
-        ConfigurationError: It may not.
+        ConfigurationError: It may not be an id.
     """
+    problem = None
     if not isinstance(text, str):
-        raise ConfigurationError(f"{what} must be text, not {type(text).__name__}")
-    if not text:
-        raise ConfigurationError(f"{what} is empty; give 1 to {MAX_IDENTIFIER_BYTES} bytes of text")
-    if not is_identifier(text):
-        raise ConfigurationError(
-            f"{what} must be 1 to {MAX_IDENTIFIER_BYTES} bytes of UTF-8 without control characters"
-        )
-    return text
+        problem = f"{what} must be text, not {type(text).__name__}"
+    elif not text:
+        problem = f"{what} is empty; give 1 to {MAX_IDENTIFIER_BYTES} bytes of text"
+    elif not is_identifier(text):
+        limit = f"1 to {MAX_IDENTIFIER_BYTES} bytes of UTF-8 without control characters"
+        problem = f"{what} must be {limit}"
+    if problem is not None:
+        raise ConfigurationError(problem)

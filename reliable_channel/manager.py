@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from reliable_channel.channel import ReliableChannel, encryption_overhead
@@ -20,7 +19,7 @@ from reliable_channel.core.wire.topics import parse_content_topic
 from reliable_channel.errors import ChannelExistsError, ConfigurationError, ReliableChannelError
 from reliable_channel.identifiers import check_identifier
 from reliable_channel.ports import ChannelStore, Encryption, MessagingNode
-from reliable_channel.records import ChannelRecord, Snapshot
+from reliable_channel.records import ChannelRecord, Snapshot, rows_of
 from reliable_channel.types import ChannelId, ParticipantId
 
 _open_channels: WeakKeyDictionary[MessagingNode, set[ChannelId]] = WeakKeyDictionary()
@@ -65,7 +64,8 @@ async def create_reliable_channel(
     check_identifier("channel_id", channel_id)
     check_identifier("sender_id", sender_id)
     if not isinstance(content_topic, str):
-        raise ConfigurationError(f"content_topic must be text, not {type(content_topic).__name__}")
+        text = f"content_topic must be text, not {type(content_topic).__name__}"
+        raise ConfigurationError(text)
     parse_content_topic(content_topic)
     overhead = encryption_overhead(encryption)
     sds = sds_config or node.sds_config
@@ -123,23 +123,21 @@ async def close_channel(channel: ReliableChannel) -> None:
     await channel.close()
 
 
-async def createReliableChannel(  # noqa: N802 - the specification's name
+async def createReliableChannel(
     node: MessagingNode,
-    channelId: ChannelId,  # noqa: N803
-    contentTopic: str,  # noqa: N803
-    senderId: ParticipantId,  # noqa: N803
+    channelId: ChannelId,
+    contentTopic: str,
+    senderId: ParticipantId,
     encryption: Encryption | None = None,
 ) -> ReliableChannel:
     """Open a reliable channel; the specification's spelling of ``create_reliable_channel``."""
     return await create_reliable_channel(node, channelId, contentTopic, senderId, encryption)
 
 
-closeChannel = close_channel  # noqa: N816 - the specification's name
+closeChannel = close_channel
 
 
-def store_of(
-    node: MessagingNode, sds: SdsConfig, segmentation: SegmentationConfig
-) -> ChannelStore:
+def store_of(node: MessagingNode, sds: SdsConfig, segmentation: SegmentationConfig) -> ChannelStore:
     """Return where a channel keeps its state: one store for both configs, else the node's.
 
     Raises:
@@ -147,10 +145,11 @@ def store_of(
     """
     given = [item for item in (sds.persistence, segmentation.persistence) if item is not None]
     if len(given) == 2 and given[0] is not given[1]:
-        raise ConfigurationError(
+        text = (
             "sds_config.persistence and segmentation_config.persistence are two different stores; "
             "give the same object to both, or to one"
         )
+        raise ConfigurationError(text)
     return given[0] if given else node.store
 
 
@@ -163,12 +162,13 @@ async def budget_of(
     """Return a channel's share of the node's epoch budget, with its own ledger where it has one."""
     own = None
     if narrower is not None and narrower.enabled:
-        scope = f"channel:{channel_id}"
+        # Epoch numbers of different periods cannot be compared, so the scope names the period.
+        scope = f"channel:{channel_id}:{narrower.epoch_period_sec}"
         own = EpochRateLimiter(narrower, scope=scope, restored=await store.load_ledger(scope))
     return ChannelBudget(node.epoch_budget, own, f"channel:{channel_id}")
 
 
 def last_seen_ns(snapshot: Snapshot) -> int:
     """Return when the kept channel last took a message in; 0 when it never did or is new."""
-    records = cast("list[ChannelRecord]", list(snapshot.get(ChannelRecord, ())))
+    records = rows_of(snapshot, ChannelRecord)
     return records[0].last_seen_ns if records else 0

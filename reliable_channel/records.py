@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
@@ -192,7 +192,8 @@ class LedgerRecord:
 
     key_fields: ClassVar[tuple[str, ...]] = ("scope",)
     scope: str
-    """``node`` for the membership's ledger, ``channel:<id>`` for a channel's narrower share."""
+    """``node:<period>`` for the membership's ledger, ``channel:<id>:<period>`` for a channel's narrower share: epoch
+    numbers of different periods cannot be compared."""
     epoch: int
     used: int
 
@@ -211,6 +212,8 @@ Record: TypeAlias = (
     | EventRecord
     | LedgerRecord
 )
+
+R = TypeVar("R", bound=Record)
 
 RECORD_TYPES: tuple[type[Record], ...] = (
     ChannelRecord,
@@ -233,6 +236,11 @@ Changes: TypeAlias = dict[tuple[type[Record], RecordKey], Record | None]
 
 Snapshot: TypeAlias = Mapping[type[Record], Sequence[Record]]
 """All rows of a channel by type, but for its events; absent types have no rows."""
+
+
+def rows_of(snapshot: Snapshot, kind: type[R]) -> list[R]:
+    """Return the rows of one type; empty when there are none."""
+    return cast("list[R]", list(snapshot.get(cast("type[Record]", kind), ())))
 
 
 def key_of(record: Record) -> RecordKey:

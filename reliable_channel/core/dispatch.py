@@ -129,14 +129,19 @@ class DispatchQueue:
             self.timers.set(QUEUE_TIMER, min(tries))
         return None
 
-    def landed(self, segment_id: RequestId, now: Nanoseconds) -> InFlight | None:
+    def landed(
+        self, segment_id: RequestId, now: Nanoseconds, *, certain_failure: bool = False
+    ) -> InFlight | None:
         """Take what the node has reported out of flight; None when it is not ours (any more).
 
-        What is reported after an epoch boundary counts in both epochs.
+        What is reported after an epoch boundary counts in both epochs, unless it was certainly not transmitted.
         """
         flight = self.in_flight.pop(segment_id, None)
         if flight is not None and self.budget.enabled:
-            self.budget.confirm(flight.admission, now)
+            if certain_failure:
+                self.budget.release(flight.admission)
+            else:
+                self.budget.confirm(flight.admission, now)
             self.record_ledger()
         return flight
 

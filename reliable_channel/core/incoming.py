@@ -229,9 +229,7 @@ class IncomingPipeline:
                 # Histories are in order: what follows a message of our time is of our time.
                 may_predate = may_predate and known.lamport < self.causal.floor
             elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
-                if self.missing.track(
-                    entry, message.sender_id, self.now, may_predate=may_predate
-                ):
+                if self.missing.track(entry, message.sender_id, self.now, may_predate=may_predate):
                     self.watch_missing()
                 else:
                     self.state.outbox.drop("missing_ids_full")
@@ -319,9 +317,7 @@ class IncomingPipeline:
     ) -> None:
         """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again."""
         index = segment.data_segment_index
-        known = self.accept(
-            message, index, segment.data_segment_count, transport_hash, logged=True
-        )
+        known = self.accept(message, index, segment.data_segment_count, transport_hash, logged=True)
         self.remember(digest, held | 1 << index, segment.data_segment_count)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
         self.state.outbox.count("late_segments")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue
@@ -36,13 +36,11 @@ from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segm
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.timers import TimerKey
 from reliable_channel.errors import ConfigurationError, RequestNotFoundError
-from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Record, Snapshot
+from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Snapshot, rows_of
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 150 * 1024
 """Largest encoded WakuMessage of the network (14/WAKU2-MESSAGE)."""
-
-R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +132,7 @@ class ChannelMachine:
         sds = sds or SdsConfig()
         segmentation = segmentation or SegmentationConfig()
         snapshot = snapshot or {}
-        record = next(iter(rows(snapshot, ChannelRecord)), None)
+        record = next(iter(rows_of(snapshot, ChannelRecord)), None)
         check_kept(record, content_topic, sender_id, sds)
         self.random = Random(seed)
         self.state = ChannelState(
@@ -177,8 +175,8 @@ class ChannelMachine:
         """Go on where the kept state left off; nothing is published before."""
         snapshot, self.snapshot = self.snapshot, {}
         self.incoming.now = now
-        self.state.log.restore(rows(snapshot, LogRecord))
-        for debt in rows(snapshot, DebtRecord):
+        self.state.log.restore(rows_of(snapshot, LogRecord))
+        for debt in rows_of(snapshot, DebtRecord):
             known = self.state.log.known.get(debt.message_id)
             if known is not None:
                 self.state.debt.add(debt.message_id, known.payload, known.segment_count)
@@ -190,7 +188,9 @@ class ChannelMachine:
         self.started = True
         return self.conclude(now)
 
-    def send(self, payload: object, now: Nanoseconds, *, ephemeral: bool = False) -> tuple[RequestId, Effects]:
+    def send(
+        self, payload: object, now: Nanoseconds, *, ephemeral: bool = False
+    ) -> tuple[RequestId, Effects]:
         """Take a payload from the application.
 
         Args:
@@ -350,7 +350,10 @@ class ChannelMachine:
             case _ if key == SETTLE_TIMER:
                 self.incoming.settle()
             case _:
-                assert key in (QUEUE_TIMER, FETCH_TIMER)  # what `conclude` does at the end of every input
+                assert key in (
+                    QUEUE_TIMER,
+                    FETCH_TIMER,
+                )  # what `conclude` does at the end of every input
 
     def conclude(self, now: Nanoseconds) -> Effects:
         """End an input: publish and fetch what may be, write the channel's row, hand out the effects."""
@@ -363,11 +366,6 @@ class ChannelMachine:
             self.state.written = record
             self.state.outbox.put_at((), record)
         return self.state.outbox.take()
-
-
-def rows(snapshot: Snapshot, kind: type[R]) -> Sequence[R]:
-    """Return the kept rows of one type."""
-    return snapshot.get(kind, ())  # type: ignore[return-value]
 
 
 def check_kept(

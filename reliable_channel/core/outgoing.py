@@ -166,9 +166,7 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             request.segments.append(segment)
-            state.outbox.put(
-                BodyRecord(message_id=message_id, part="content", data=segment.suffix)
-            )
+            state.outbox.put(BodyRecord(message_id=message_id, part="content", data=segment.suffix))
             state.outbox.put(segment.record())
             if not request.ephemeral:
                 self.enter(segment)
@@ -312,7 +310,7 @@ class OutgoingPipeline:
 
     def dispatch_parity(self, turn: ParityTurn) -> None:
         """Publish a parity segment; it carries the history of the payload's first segment."""
-        history = ()
+        history: tuple[HistoryEntry, ...] = ()
         if not turn.request.ephemeral and turn.request.segments:
             history = self.state.log.entries(turn.request.segments[0].history)
         self.passing.add(turn.message_id)
@@ -357,13 +355,17 @@ class OutgoingPipeline:
         fresh = self.queue.queues[TrafficClass.FRESH]
         if not fresh or not self.queue.budget.enabled:
             return
-        expected = self.queue.budget.next_admission(TrafficClass.FRESH, now, 0.0)
+        if len(self.queue.in_flight) >= self.queue.window:
+            self.unannounced = waiting
+            return
+        places = {segment_id: place for place, segment_id in enumerate(fresh)}
         for request in waiting:
-            if request.is_final or not any(item.queued for item in request.segments):
+            queued = [item.segment_id for item in request.segments if item.queued]
+            if request.is_final or not queued:
                 continue
-            if len(self.queue.in_flight) >= self.queue.window:
-                self.unannounced.append(request)
-                continue
+            expected = self.queue.budget.expected_admission(
+                TrafficClass.FRESH, now, places.get(queued[0], 0)
+            )
             self.state.outbox.count("requests_queued")
             self.state.outbox.emit(
                 MessageQueuedEvent(
@@ -473,7 +475,7 @@ class OutgoingPipeline:
         self, segment_id: RequestId, error: str, now: Nanoseconds, *, retryable: bool
     ) -> None:
         """Take note that the node did not take a message: again later, or the end of its request."""
-        flight = self.queue.landed(segment_id, now)
+        flight = self.queue.landed(segment_id, now, certain_failure=not retryable)
         if flight is None:
             return
         self.state.outbox.count("publish_failures")
@@ -568,9 +570,7 @@ class OutgoingPipeline:
                 enough.append(segment)
         return enough
 
-    def acknowledged(
-        self, request: Request, participant: ParticipantId, now: Nanoseconds
-    ) -> None:
+    def acknowledged(self, request: Request, participant: ParticipantId, now: Nanoseconds) -> None:
         """Act on news about a request: delivered, or retransmissions that are needless now."""
         self.state.outbox.put(request.acknowledgement_record(participant))
         self.state.outbox.count("acknowledgements")
@@ -674,7 +674,7 @@ class OutgoingPipeline:
         for segment in request.segments:
             if segment.in_flight:
                 segment.in_flight = False
-                self.queue.landed(segment.segment_id, now)
+                self.queue.landed(segment.segment_id, now, certain_failure=True)
         self.withdraw_ids(request)
         self.finish(request, RequestState.SEND_ERROR, "withdrawn")
         self.book.forget(request_id)

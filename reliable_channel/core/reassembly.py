@@ -120,10 +120,7 @@ class Reassembler:
         if held is None:
             if len(self.sets) >= self.config.max_incomplete_payloads:
                 return "incomplete_payloads_full"
-            if (
-                self.sender_sets.get(sender_id, 0)
-                >= self.config.max_incomplete_payloads_per_sender
-            ):
+            if self.sender_sets.get(sender_id, 0) >= self.config.max_incomplete_payloads_per_sender:
                 return "incomplete_payloads_of_sender_full"
         elif segment.is_parity:
             if segment.parity_segment_index in held.parity:
@@ -208,9 +205,7 @@ def assemble(payload: IncomingPayload) -> bytes | None:
     if len(payload.data) < payload.data_count and not rebuild(payload):
         return None
     data = payload.data
-    message = (
-        data[0] if len(data) == 1 else b"".join([data[index] for index in range(len(data))])
-    )
+    message = data[0] if len(data) == 1 else b"".join([data[index] for index in range(len(data))])
     return message if keccak256(message) == payload.key[1] else None
 
 

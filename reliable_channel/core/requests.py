@@ -179,10 +179,7 @@ class Request:
             return False
         mask |= 1 << index
         self.acknowledged[participant] = mask
-        if (
-            self.leader is None
-            or mask.bit_count() > self.acknowledged[self.leader].bit_count()
-        ):
+        if self.leader is None or mask.bit_count() > self.acknowledged[self.leader].bit_count():
             self.leader = participant
         return True
 

@@ -9,8 +9,6 @@ Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassem
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from reliable_channel.core.incoming import IncomingPipeline
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import TrafficClass
@@ -27,24 +25,17 @@ from reliable_channel.records import (
     LostRecord,
     OutgoingRecord,
     PendingRecord,
-    Record,
     RequestRecord,
     Snapshot,
+    rows_of,
 )
 from reliable_channel.types import MessageId, Nanoseconds, RequestId
-
-R = TypeVar("R", bound=Record)
-
-
-def kept(snapshot: Snapshot, kind: type[R]) -> list[R]:
-    """Return the kept rows of one type."""
-    return list(snapshot.get(kind, ()))  # type: ignore[arg-type]
 
 
 def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
     """Take the request book, acknowledgements and the outgoing buffer back."""
     requests: dict[RequestId, Request] = {}
-    for row in sorted(kept(snapshot, RequestRecord), key=lambda item: item.created_ns):
+    for row in sorted(rows_of(snapshot, RequestRecord), key=lambda item: item.created_ns):
         requests[row.request_id] = Request(
             request_id=row.request_id,
             created_ns=row.created_ns,
@@ -55,7 +46,9 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             error=row.error,
             sent=row.sent,
         )
-    for evidence in sorted(kept(snapshot, AcknowledgementRecord), key=lambda item: item.position):
+    for evidence in sorted(
+        rows_of(snapshot, AcknowledgementRecord), key=lambda item: item.position
+    ):
         mask = int.from_bytes(evidence.segments, "little")
         request = requests[evidence.request_id]
         for index in range(request.segment_count):
@@ -73,9 +66,9 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
 def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> None:
     """Give open requests their segments back."""
     bodies: dict[tuple[MessageId, str], bytes] = {
-        (row.message_id, row.part): row.data for row in kept(snapshot, BodyRecord)
+        (row.message_id, row.part): row.data for row in rows_of(snapshot, BodyRecord)
     }
-    for row in sorted(kept(snapshot, OutgoingRecord), key=lambda item: item.segment_index):
+    for row in sorted(rows_of(snapshot, OutgoingRecord), key=lambda item: item.segment_index):
         request = requests[row.request_id]
         request.segments.append(
             OutgoingSegment(
@@ -108,14 +101,14 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
 
 def restore_incoming(incoming: IncomingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
     """Take lost ids, the memory of rebuilt payloads, incomplete and parked payloads back."""
-    for lost in sorted(kept(snapshot, LostRecord), key=lambda item: item.lost_ns):
+    for lost in sorted(rows_of(snapshot, LostRecord), key=lambda item: item.lost_ns):
         incoming.causal.lost.add(lost.message_id)
-    for row in sorted(kept(snapshot, CompletedRecord), key=lambda item: item.completed_ns):
+    for row in sorted(rows_of(snapshot, CompletedRecord), key=lambda item: item.completed_ns):
         incoming.reassembler.completed[row.set_digest] = int.from_bytes(row.held, "little")
     whole = []
-    pending = kept(snapshot, PendingRecord)
-    for row in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):
-        payload = rejoin(incoming, row, now)
+    pending = rows_of(snapshot, PendingRecord)
+    for part in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):
+        payload = rejoin(incoming, part, now)
         if payload is not None:
             whole.append(payload)
     for payload in whole:

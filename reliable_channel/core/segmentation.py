@@ -214,9 +214,7 @@ def is_segmented(segment: SegmentMessage) -> bool:
     return len(segment.entire_message_hash) == HASH_BYTES and segment.data_segment_count > 0
 
 
-def check_segment(
-    segment: SegmentMessage, max_total_segments: int, max_message_bytes: int
-) -> None:
+def check_segment(segment: SegmentMessage, max_total_segments: int, max_message_bytes: int) -> None:
     """Refuse a segment that contradicts itself.
 
     Raises:

@@ -107,7 +107,9 @@ class MessageLog:
                 hint=record.retrieval_hint,
                 logged=record.logged,
             )
-        self.order = sorted((item.lamport, item.message_id) for item in self.known.values() if item.logged)
+        self.order = sorted(
+            (item.lamport, item.message_id) for item in self.known.values() if item.logged
+        )
         self.rebuild_bloom(self.config.bloom_capacity)
 
     def add(self, message: KnownMessage) -> None:
