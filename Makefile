@@ -15,7 +15,7 @@ PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
 TEST_EXTRAS := dev,postgres
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types architecture unit property sim interop integration api fuzz coverage bench wheel clean
+.PHONY: help demo test style types architecture unit property sim interop integration coverage bench wheel clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -50,12 +50,6 @@ interop: $(VENV)/.installed-tests ## bytes of and for other implementations
 
 integration: $(VENV)/.installed-tests ## real files, processes, event loops
 	$(PY) -m pytest tests/integration
-
-api: $(VENV)/.installed-tests ## command line and service
-	$(PY) -m pytest tests/api
-
-fuzz: $(VENV)/.installed-tests ## garbage and hostile input
-	$(PY) -m pytest tests/fuzz
 
 coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch coverage
 	$(PY) -m coverage run -m pytest -m "not slow"

@@ -1,0 +1,532 @@
+"""The store in an SQLite file: the suite for all stores, and what only files have."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from persistence import SqlStore
+from persistence.sql import _sqlite_engine
+from persistence.tables import SCHEMA_VERSION
+from persistence.testing import (
+    ChannelStoreSuite,
+    deleted,
+    exact,
+    rows_of,
+    sample_event,
+    sample_records,
+    written,
+)
+from reliable_channel.errors import (
+    ChannelExistsError,
+    ConfigurationError,
+    EventsExpiredError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from reliable_channel.ports import ChannelStore
+from reliable_channel.records import LogRecord, LostRecord
+
+ROOT = Path(__file__).parents[3]
+
+
+class TestSqlStore(ChannelStoreSuite):
+    @pytest.fixture(autouse=True)
+    def _in_folder(self, tmp_path: Path) -> None:
+        self._url = url_of(tmp_path / "store.db")
+        self._limits: dict[str, int] = {}
+
+    async def make_store(self, *, max_events: int, max_event_bytes: int) -> SqlStore:
+        self._limits = {"max_events": max_events, "max_event_bytes": max_event_bytes}
+        return SqlStore(self._url, **self._limits)
+
+    async def reopen_store(self, store: ChannelStore) -> SqlStore:
+        assert isinstance(store, SqlStore)
+        return SqlStore(self._url, **self._limits)
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def lost(message_id: str) -> LostRecord:
+    return LostRecord(message_id=message_id, lost_ns=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "alice.db"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Write to the file as another process would, until the block ends."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def query(path: Path, statement: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+# --- The file ------------------------------------------------------------------------------------
+
+
+async def test_the_file_is_in_wal_mode_and_says_its_version(path: Path) -> None:
+    async with SqlStore(url_of(path)):
+        assert query(path, "PRAGMA journal_mode") == [("wal",)]
+        assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
+def test_connections_are_set_up(path: Path, synchronous: str, level: int) -> None:
+    engine = _sqlite_engine(str(path), synchronous, 1234)  # type: ignore[arg-type]
+    with engine.connect() as connection:
+        for pragma, expected in {
+            "synchronous": level,
+            "foreign_keys": 1,
+            "busy_timeout": 1234,
+        }.items():
+            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == expected
+    engine.dispose()
+
+
+async def test_closing_leaves_one_file(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written([lost("a")]))
+    assert [found.name for found in path.parent.iterdir()] == ["alice.db"]
+
+
+async def test_a_store_can_be_opened_again(path: Path) -> None:
+    store = SqlStore(url_of(path))
+    for number in range(3):
+        async with store:
+            await store.commit("room", written([lost(str(number))]))
+            assert len(rows_of(await store.acquire_channel("room"))) == number + 1
+
+
+async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
+    stores = [SqlStore(url_of(path)) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores for _ in range(2)))
+    for number, store in enumerate(stores):
+        await store.commit("room", written([lost(str(number))]))
+    assert len(rows_of(await stores[0].acquire_channel("room"))) == len(stores)
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_a_newer_schema_is_refused_in_one_line(path: Path) -> None:
+    async with SqlStore(url_of(path)):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE schema_version SET version = version + 1")
+    connection.close()
+    before = path.read_bytes()
+    store = SqlStore(url_of(path))
+    with pytest.raises(ConfigurationError, match=f"schema version {SCHEMA_VERSION + 1}") as refused:
+        await store.open()
+    assert "\n" not in str(refused.value)
+    with pytest.raises(StoreClosedError):
+        await store.acquire_channel("room")
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="another program"):
+        await SqlStore(url_of(path)).open()
+    assert path.read_bytes() == before
+
+
+async def test_what_is_no_database_is_left_alone(path: Path) -> None:
+    path.write_text("Dear diary, " * 100)
+    with pytest.raises(StoreUnavailableError, match="not a database"):
+        await SqlStore(url_of(path)).open()
+    assert path.read_text() == "Dear diary, " * 100
+
+
+@pytest.mark.parametrize("name", ["missing/alice.db", "."])
+async def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path, name: str) -> None:
+    store = SqlStore(url_of(tmp_path / name))
+    with pytest.raises(StoreUnavailableError, match="unable to open") as failed:
+        await store.open()
+    assert str(tmp_path) in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+async def test_opening_works_once_the_cause_is_gone(tmp_path: Path) -> None:
+    store = SqlStore(url_of(tmp_path / "later" / "alice.db"))
+    with pytest.raises(StoreUnavailableError):
+        await store.open()
+    (tmp_path / "later").mkdir()
+    async with store:
+        await store.commit("room", written([lost("a")]))
+
+
+@pytest.fixture
+def read_only_folder() -> Iterator[Path]:
+    """A folder in which this process may not write: for root, by being somebody else for a while."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("needs POSIX permissions")
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            os.seteuid(user)
+            folder.chmod(0o700)
+
+
+async def test_a_read_only_folder_is_unavailable(read_only_folder: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="unable to open"):
+        await SqlStore(url_of(read_only_folder / "alice.db")).open()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"synchronous": "OFF"}, {"busy_timeout_ms": -1}, {"max_events": 0}, {"max_event_bytes": 0}],
+)
+def test_settings_are_checked(path: Path, settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(settings))):
+        SqlStore(url_of(path), **settings)  # type: ignore[arg-type]
+
+
+# --- Failures ------------------------------------------------------------------------------------
+
+
+async def test_while_another_process_writes_commits_fail_and_reads_work(path: Path) -> None:
+    async with SqlStore(url_of(path), busy_timeout_ms=0) as store:
+        await store.commit("room", written([lost("a"), sample_event(1)]))
+        with locked(path):
+            for _ in range(2):
+                with pytest.raises(StoreUnavailableError, match="locked") as failed:
+                    await store.commit("room", written([lost("b"), sample_event(2)]))
+                with pytest.raises(StoreUnavailableError):
+                    await store.purge_channel("room")
+            assert "\n" not in str(failed.value)
+            assert rows_of(await store.acquire_channel("room")) == exact([lost("a")])
+            assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+        await store.release_channel("room")
+        await store.commit("room", written([lost("c"), sample_event(2)]))
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a"), lost("c")])
+
+
+async def test_waiting_for_another_process_does_not_block_the_loop(path: Path) -> None:
+    async with SqlStore(url_of(path), busy_timeout_ms=60_000) as store:
+        with locked(path):
+            commit = asyncio.create_task(store.commit("room", written([lost("a")])))
+            # If the loop were blocked, the lock would never be given back.
+            await asyncio.wait([commit], timeout=0.05)
+            assert not commit.done()
+        await commit
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a")])
+
+
+async def test_cancelled_while_waiting_a_commit_is_applied_or_not(path: Path) -> None:
+    async with SqlStore(url_of(path), busy_timeout_ms=60_000) as store:
+        with locked(path):
+            tasks = [
+                asyncio.create_task(store.commit("room", written([lost(name), lost(name * 2)])))
+                for name in "abc"
+            ]
+            await asyncio.wait(tasks, timeout=0.05)
+            for task in tasks[:2]:
+                task.cancel()
+            await asyncio.wait(tasks[:2])
+        await tasks[2]
+        found = rows_of(await store.acquire_channel("room"))
+        begun = exact([lost("a"), lost("aa")])
+        assert found - begun == exact([lost("c"), lost("cc")]), "what was waiting never began"
+        assert found & begun in (exact([]), begun)
+
+
+async def test_a_row_that_the_database_refuses_undoes_the_commit(path: Path) -> None:
+    before, after, _ = sample_records(LogRecord)
+    strange = replace(lost("a"), lost_ns=None)  # type: ignore[arg-type]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written([before, sample_event(1)]))
+        changes = written([after, sample_event(2), strange]) | deleted([before])
+        with pytest.raises(StoreError, match=r"lost\.lost_ns") as refused:
+            await store.commit("room", changes)
+        assert not isinstance(refused.value, StoreUnavailableError), "trying again is of no use"
+        assert rows_of(await store.acquire_channel("room")) == exact([before])
+        assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+
+
+async def test_errors_hold_no_payload(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        event = replace(sample_event(1, payload=b"secret"), detail="secret", name=None)  # type: ignore[arg-type]
+        with pytest.raises(StoreError) as refused:
+            await store.commit("room", written([event]))
+    error: BaseException | None = refused.value
+    while error is not None:
+        assert "secret" not in str(error)
+        error = error.__cause__ or error.__context__
+
+
+FILL = """
+import asyncio, resource, signal, sys
+from persistence import SqlStore
+from persistence.testing import written
+from reliable_channel.errors import StoreUnavailableError
+from reliable_channel.records import BodyRecord
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def body(number):
+    return BodyRecord(message_id=str(number), part="content", data=bytes(50_000))
+
+async def main():
+    async with SqlStore(sys.argv[1]) as store:
+        limit(1_000_000)
+        stored = 0
+        try:
+            while True:
+                await store.commit("room", written([body(stored), body(-1 - stored)]))
+                stored += 1
+        except StoreUnavailableError as error:
+            assert len(str(error).splitlines()) == 1, error
+        rows = await store.acquire_channel("room")
+        assert len(rows[BodyRecord]) == 2 * stored > 0, (len(rows[BodyRecord]), stored)
+        limit(resource.RLIM_INFINITY)
+        await store.commit("room", written([body(stored)]))
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_a_full_disk_is_unavailable_until_there_is_room(path: Path) -> None:
+    done = subprocess.run(child(FILL, path), env=environment(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+# --- Who drives a channel ------------------------------------------------------------------------
+
+
+async def test_two_stores_on_one_file_do_not_drive_one_channel(path: Path) -> None:
+    (path.parent / "folder").mkdir()
+    (path.parent / "link.db").symlink_to(path)
+    async with (
+        SqlStore(url_of(path)) as one,
+        SqlStore(url_of(path.parent / "folder" / ".." / "link.db")) as other,
+    ):
+        await one.acquire_channel("room")
+        with pytest.raises(ChannelExistsError):
+            await other.acquire_channel("room")
+        with pytest.raises(ChannelExistsError):
+            await other.purge_channel("room")
+        await other.release_channel("room")  # is not its own to give back
+        with pytest.raises(ChannelExistsError):
+            await other.acquire_channel("room")
+        await other.acquire_channel("hall")
+        await one.release_channel("room")
+        await other.acquire_channel("room")
+        await one.close()
+        with pytest.raises(ChannelExistsError):
+            await SqlStore(url_of(path)).__aenter__()
+
+
+async def test_channels_of_different_files_are_different(tmp_path: Path) -> None:
+    async with SqlStore(url_of(tmp_path / "a.db")) as a, SqlStore(url_of(tmp_path / "b.db")) as b:
+        await a.acquire_channel("room")
+        await b.acquire_channel("room")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_forgotten_store_drives_nothing(path: Path) -> None:
+    store = SqlStore(url_of(path))
+    await store.open()
+    await store.acquire_channel("room")
+    del store
+    gc.collect()
+    async with SqlStore(url_of(path)) as other:
+        await other.acquire_channel("room")
+
+
+async def test_an_acquisition_that_fails_holds_nothing(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        with sqlite3.connect(path) as connection:
+            connection.execute("ALTER TABLE log RENAME TO hidden")
+        with pytest.raises(StoreUnavailableError):
+            await store.acquire_channel("room")
+        with sqlite3.connect(path) as connection:
+            connection.execute("ALTER TABLE hidden RENAME TO log")
+        connection.close()
+        await store.acquire_channel("room")
+
+
+# --- The worker thread ---------------------------------------------------------------------------
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "reliable-channel-store" in thread.name]
+
+
+async def test_closing_finishes_what_was_begun_and_ends_the_thread(path: Path) -> None:
+    store = SqlStore(url_of(path))
+    await store.open()
+    tasks = [
+        asyncio.create_task(store.commit("room", written([lost(str(number))])))
+        for number in range(20)
+    ]
+    closing = asyncio.create_task(store.close())
+    await asyncio.gather(*tasks, closing)
+    for thread in workers():
+        thread.join()
+    async with store:
+        assert len(rows_of(await store.acquire_channel("room"))) == 20
+
+
+async def test_a_cancelled_close_closes_all_the_same(path: Path) -> None:
+    store = SqlStore(url_of(path), busy_timeout_ms=60_000)
+    await store.open()
+    await store.acquire_channel("room")
+    with locked(path):
+        commit = asyncio.create_task(store.commit("room", written([lost("a")])))
+        await asyncio.wait([commit], timeout=0.05)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store.close()
+    await commit
+    for thread in workers():
+        thread.join()
+    async with SqlStore(url_of(path)) as other:
+        assert rows_of(await other.acquire_channel("room")) == exact([lost("a")])
+
+
+# --- Events --------------------------------------------------------------------------------------
+
+
+async def first_retained(store: SqlStore) -> int:
+    try:
+        found = await store.read_events("room", after=0, limit=1)
+    except EventsExpiredError as expired:
+        found = await store.read_events("room", after=expired.oldest - 1, limit=1)
+        assert found[0].sequence == expired.oldest
+    return found[0].sequence
+
+
+async def test_exactly_the_newest_events_are_kept(path: Path) -> None:
+    async with SqlStore(url_of(path), max_events=5) as store:
+        for sequence in range(1, 21):
+            await store.commit("room", written([sample_event(sequence)]))
+            assert await first_retained(store) == max(1, sequence - 4)
+
+
+async def test_smaller_bounds_count_from_the_next_event(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(sample_event(place) for place in range(1, 101)))
+    async with SqlStore(url_of(path), max_events=10) as store:
+        await store.commit("room", written([lost("a")]))
+        assert await first_retained(store) == 1
+        await store.commit("room", written([sample_event(101)]))
+        assert await first_retained(store) == 92
+
+
+async def test_replaced_and_deleted_events_are_counted_as_what_they_are(path: Path) -> None:
+    async with SqlStore(url_of(path), max_event_bytes=50_000) as store:
+        large = [sample_event(place, payload=bytes(15_000)) for place in (1, 2, 3)]
+        await store.commit("room", written(large))
+        await store.commit("room", written([sample_event(1)]))  # makes room
+        await store.commit("room", written([sample_event(4, payload=bytes(15_000))]))
+        assert await first_retained(store) == 1
+        await store.commit("room", deleted([large[1]]))  # so does this
+        await store.commit("room", written([sample_event(5, payload=bytes(15_000))]))
+        assert await first_retained(store) == 1
+        await store.commit("room", written([sample_event(6, payload=bytes(15_000))]))
+        assert await first_retained(store) == 4
+
+
+# --- The end of the process ----------------------------------------------------------------------
+
+WRITE = """
+import asyncio, sys
+from persistence import SqlStore
+from persistence.testing import sample_event, written
+from reliable_channel.records import BodyRecord, LostRecord
+
+async def main():
+    async with SqlStore(sys.argv[1]) as store:
+        found = await store.acquire_channel("room")
+        number = len(found.get(LostRecord, ()))
+        while True:
+            number += 1
+            rows = [
+                LostRecord(message_id=str(number), lost_ns=number),
+                BodyRecord(message_id=str(number), part="content", data=bytes(20_000)),
+                sample_event(number),
+            ]
+            await store.commit("room", written(rows))
+            print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def child(code: str, path: Path) -> list[str]:
+    return [sys.executable, "-c", code, url_of(path)]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+async def test_nothing_is_lost_or_torn_when_the_process_is_killed(path: Path) -> None:
+    for until in (7, 30, 61):
+        with subprocess.Popen(
+            child(WRITE, path), env=environment(), stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if int(line) >= until:
+                    break
+            process.send_signal(signal.SIGKILL)
+            reported = [int(line) for line in process.stdout if line.endswith("\n")] or [until]
+        assert query(path, "PRAGMA integrity_check") == [("ok",)]
+        async with SqlStore(url_of(path)) as store:
+            rows = await store.acquire_channel("room")
+            events = await store.read_events("room", after=0, limit=1_000)
+            counts = {len(found) for found in rows.values() if found} | {len(events)}
+            assert len(counts) == 1, "each commit wrote one row of each type"
+            assert counts.pop() >= reported[-1]
+
+
+async def test_a_child_that_ends_leaves_the_channel_free(path: Path) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            child(WRITE, path), env=environment(), timeout=3, check=False, capture_output=True
+        )
+    async with SqlStore(url_of(path)) as store:
+        assert rows_of(await store.acquire_channel("room"))
