@@ -169,16 +169,22 @@ DURABLE_EVENTS: dict[str, type[ChannelEvent]] = {
 EVENT_NAMES: tuple[str, ...] = (*DURABLE_EVENTS, MessageProgressEvent.name)
 """The names that ``channel.on`` accepts."""
 
-_COLUMNS = ("channel_id", "sequence", "time_ns", "request_id", "message_id", "sender_id")
+_COLUMNS = {
+    "channel_id", "sequence", "time_ns", "request_id", "message_id", "sender_id", "message"
+}  # fmt: skip
+
+_DETAILS: dict[type[ChannelEvent], tuple[str, ...]] = {
+    kind: tuple(item.name for item in fields(kind) if item.name not in _COLUMNS)
+    for kind in DURABLE_EVENTS.values()
+}
+"""Fields of each kind of event that have no column of their own."""
+
+_encode_detail = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def event_to_record(event: ChannelEvent) -> EventRecord:
     """Return the row of the event log that holds this event."""
-    detail = {
-        item.name: getattr(event, item.name)
-        for item in fields(event)
-        if item.name not in _COLUMNS and item.name != "message"
-    }
+    detail = {name: getattr(event, name) for name in _DETAILS[type(event)]}
     return EventRecord(
         sequence=event.sequence,
         name=event.name,
@@ -187,7 +193,7 @@ def event_to_record(event: ChannelEvent) -> EventRecord:
         message_id=getattr(event, "message_id", None),
         sender_id=getattr(event, "sender_id", None),
         payload=getattr(event, "message", None),
-        detail=json.dumps(detail, sort_keys=True, separators=(",", ":")) if detail else "",
+        detail=_encode_detail(detail) if detail else "",
     )
 
 

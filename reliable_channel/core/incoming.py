@@ -23,7 +23,7 @@ from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.log import KnownMessage
-from reliable_channel.core.sds.missing import MissingMessages
+from reliable_channel.core.sds.missing import FETCH_TIMER, MissingMessages
 from reliable_channel.core.segmentation import MAX_MESSAGE_ID_BYTES, check_segment, is_segmented
 from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
@@ -497,12 +497,12 @@ class IncomingPipeline:
         if not payload.ephemeral:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)
-                self.state.outbox.delete(PendingRecord, message_id)
+                self.state.outbox.discard(PendingRecord, message_id)
 
     def give_up(self, payload: IncomingPayload, reason: str) -> None:
         """Drop a payload that cannot become whole; what was acknowledged of it is an event."""
         self.forget(payload)
-        if not payload.ids:
+        if payload.ephemeral or not payload.ids:
             return
         self.lost(payload.message_id, payload.sender_id, reason)
         for message_id in payload.ids.values():
@@ -593,6 +593,13 @@ class IncomingPipeline:
             self.finish_set(payload)
 
     # -- gaps -------------------------------------------------------------------------------------
+
+    def ask_when_due(self) -> None:
+        """Ask the node's store when something is due, without waiting for the next tick."""
+        due = self.state.timers.deadline(FETCH_TIMER)
+        if due is not None and due <= self.now:
+            self.state.timers.cancel(FETCH_TIMER)
+            self.ask()
 
     def ask(self) -> None:
         """Ask the node's store for what is due."""

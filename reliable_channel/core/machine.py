@@ -349,18 +349,18 @@ class ChannelMachine:
                 self.incoming.expire_missing()
             case _ if key == SETTLE_TIMER:
                 self.incoming.settle()
+            case _ if key == FETCH_TIMER:
+                self.incoming.ask()
             case _:
-                assert key in (
-                    QUEUE_TIMER,
-                    FETCH_TIMER,
-                )  # what `conclude` does at the end of every input
+                # Nothing to do but what `conclude` does at the end of every input.
+                assert key == QUEUE_TIMER, key
 
     def conclude(self, now: Nanoseconds) -> Effects:
         """End an input: publish and fetch what may be, write the channel's row, hand out the effects."""
         self.incoming.now = now
         if self.started:
             self.outgoing.pump(now)
-            self.incoming.ask()
+            self.incoming.ask_when_due()
         record = self.state.record(self.incoming.causal.floor)
         if record != self.state.written:
             self.state.written = record

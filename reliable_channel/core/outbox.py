@@ -43,6 +43,11 @@ class Outbox:
         """Delete a row; harmless when there is none."""
         self.effects.changes[kind, key] = None
 
+    def discard(self, kind: type[Record], *key: str | int) -> None:
+        """Delete a row that is written only once: what this input wrote is simply not written."""
+        if self.effects.changes.pop((kind, key), None) is None:
+            self.effects.changes[kind, key] = None
+
     def publish(self, publish: Publish) -> None:
         """Have bytes published."""
         self.effects.publishes.append(publish)

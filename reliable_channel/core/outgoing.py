@@ -663,10 +663,10 @@ class OutgoingPipeline:
 
     def withdraw_ids(self, request: Request) -> None:
         """Take ids of segments that were never published out of the log."""
-        for segment in request.segments:
+        for segment in reversed(request.segments):
             unpublished = not segment.propagated and not segment.in_flight
             if unpublished and not request.ephemeral and segment.message_id in self.state.log:
-                self.state.log.withdraw(segment.message_id)
+                self.state.log.withdraw(segment.message_id, segment.history)
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> None:
         """Undo a ``send`` none of which was given to the node, as if it had never been made."""

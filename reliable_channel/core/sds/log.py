@@ -139,10 +139,16 @@ class MessageLog:
         else:
             insort(self.order, place)
 
-    def withdraw(self, message_id: MessageId) -> None:
-        """Forget an id of ours that was never published."""
+    def withdraw(self, message_id: MessageId, named: Iterable[MessageId]) -> None:
+        """Forget an id of ours that was never published; what only it named is a branch again.
+
+        Args:
+            message_id: The id.
+            named: Its history.
+        """
         message = self.known.pop(message_id)
         self.frontier.pop(message_id, None)
+        self.frontier.update(dict.fromkeys(item for item in named if item in self.known))
         place = (message.lamport, message_id)
         index = bisect_left(self.order, place)
         if index < len(self.order) and self.order[index] == place:
