@@ -15,25 +15,22 @@ Spec: RELIABLE-CHANNEL-API, The Reliable Channel API.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from reliable_channel.cipher import Cipher
 from reliable_channel.core.effects import Effects, Fetch, Publish
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus, RequestStatus
 from reliable_channel.core.requests import RequestState
-from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD
 from reliable_channel.errors import (
     ChannelClosedError,
     ChannelFailedError,
     ChannelFullError,
-    ConfigurationError,
     EncryptError,
-    EncryptionError,
     NodeClosedError,
     NodeError,
     PublishRejectedError,
@@ -42,17 +39,14 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.events import (
-    EVENT_NAMES,
-    ChannelEvent,
     MessageDeliveredEvent,
     MessageDeliveryErrorEvent,
     MessageSendErrorEvent,
-    MessageSentEvent,
 )
+from reliable_channel.hub import EventHub, Handler
 from reliable_channel.ports import (
     ChannelStore,
     Clock,
-    Encryption,
     IncomingMessage,
     MessageEnvelope,
     MessagingNode,
@@ -84,7 +78,6 @@ CATCH_UP_MARGIN_NS: Final = 5 * SECOND
 """Missed messages are asked for from this long before the last one seen: clocks and stores differ."""
 
 Input = Callable[[Nanoseconds], Effects]
-Handler = Callable[[Any], Awaitable[None] | None]
 T = TypeVar("T")
 
 
@@ -116,7 +109,7 @@ class ReliableChannel:
         machine: The protocol, not started.
         node: Where messages go and come from.
         store: Where the state is kept; the channel is acquired.
-        encryption: The caller's, or None.
+        cipher: The caller's encryption.
         clock: Unix time.
         on_close: Called once when the channel closes.
     """
@@ -127,14 +120,14 @@ class ReliableChannel:
         *,
         node: MessagingNode,
         store: ChannelStore,
-        encryption: Encryption | None,
+        cipher: Cipher,
         clock: Clock,
         on_close: Callable[[ReliableChannel], None],
     ) -> None:
         self._machine = machine
         self._node = node
         self._store = store
-        self._encryption = encryption
+        self._cipher = cipher
         self._clock = clock
         self._on_close = on_close
         self._wake = asyncio.Event()
@@ -146,16 +139,17 @@ class ReliableChannel:
         self._drained = asyncio.Event()
         self._publishes: asyncio.Queue[Publish] = asyncio.Queue()
         self._fetches: asyncio.Queue[Fetch] = asyncio.Queue()
-        self._streams: dict[EventStream, None] = {}
-        self._handlers: dict[str, list[Handler]] = {}
-        self._handler_tasks: set[asyncio.Task[None]] = set()
-        self._waiters: dict[RequestId, list[asyncio.Future[ChannelEvent]]] = {}
+        self._hub = EventHub(
+            self.channel_id,
+            self._read_events,
+            last_sequence=machine.state.outbox.last_sequence,
+            is_final=lambda request_id: machine.request_status(request_id).is_final,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._subscription: Subscription | None = None
         self._closing = False
         self._closed = asyncio.Event()
         self._failure: ChannelFailedError | None = None
-        self._shown = machine.state.outbox.last_sequence
         self._refusals_logged = 0
         self._refusals_logged_ns = 0
 
@@ -225,18 +219,7 @@ class ReliableChannel:
             ChannelClosedError: The channel is closed.
         """
         self._check_open()
-        stream = EventStream(
-            self.channel_id,
-            self._read_events,
-            last_sequence=self._shown,
-            after=after,
-            on_close=self._forget_stream,
-        )
-        self._streams[stream] = None
-        return stream
-
-    def _forget_stream(self, stream: EventStream) -> None:
-        self._streams.pop(stream, None)
+        return self._hub.stream(after)
 
     def on(self, name: str, handler: Handler) -> Callable[[], None]:
         """Call a function, or coroutine function, for each event of a name.
@@ -253,17 +236,7 @@ class ReliableChannel:
         Raises:
             ConfigurationError: No event has that name.
         """
-        if name not in EVENT_NAMES:
-            text = f"no event {name!r}; there are {', '.join(EVENT_NAMES)}"
-            raise ConfigurationError(text)
-        handlers = self._handlers.setdefault(name, [])
-        handlers.append(handler)
-
-        def remove() -> None:
-            if handler in handlers:
-                handlers.remove(handler)
-
-        return remove
+        return self._hub.on(name, handler)
 
     async def wait_delivered(
         self, request_id: RequestId, *, timeout: float | None = None
@@ -288,16 +261,7 @@ class ReliableChannel:
         if status.is_final:
             return status.recipients
         self._check_open()
-        future: asyncio.Future[ChannelEvent] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters.setdefault(request_id, [])
-        waiters.append(future)
-        try:
-            async with asyncio.timeout(timeout):
-                event = await future
-        finally:
-            waiters.remove(future)
-            if not waiters:
-                self._waiters.pop(request_id, None)
+        event = await self._hub.wait_final(request_id, timeout)
         if isinstance(event, MessageSendErrorEvent | MessageDeliveryErrorEvent):
             raise RequestFailedError(request_id, event.name, event.error)
         return event.recipients if isinstance(event, MessageDeliveredEvent) else ()
@@ -334,9 +298,6 @@ class ReliableChannel:
             await self._store.release_channel(self.channel_id)
             self._machine.budget.close()
             self._end_waiting(ChannelClosedError(self.channel_id))
-            for stream in list(self._streams):
-                stream.end()
-            self._streams.clear()
             self._on_close(self)
             self._closed.set()
 
@@ -397,7 +358,7 @@ class ReliableChannel:
             )
             return effects
         for message in missed:
-            data = await self._decrypt(message.payload)
+            data = await self._cipher.decrypt(message.payload)
             now = self._clock.now_ns()
             if data is None:
                 effects.merge(self._machine.refuse("decrypt_failed", now))
@@ -420,14 +381,12 @@ class ReliableChannel:
         self._failure = ChannelFailedError(self.channel_id, cause)
         self._failure.__cause__ = cause
         self._end_waiting(self._failure)
-        for stream in list(self._streams):
-            stream.end(self._failure)
 
     async def _stop_tasks(self) -> None:
         """Let the machine's task end after its transaction, then stop the others."""
         if self._tasks:
             await asyncio.wait(self._tasks[:1])
-        others = {*self._tasks, *self._handler_tasks} - {asyncio.current_task()}
+        others = {*self._tasks, *self._hub.handler_tasks} - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
@@ -454,13 +413,10 @@ class ReliableChannel:
 
     def _end_waiting(self, error: ReliableChannelError) -> None:
         """Tell everybody who waits for something that it will not come."""
-        waiting: list[asyncio.Future[Any]] = [send.future for send in self._sends]
+        for send in self._sends:
+            settle_error(send.future, error)
         self._sends.clear()
-        for futures in self._waiters.values():
-            waiting.extend(futures)
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        self._hub.end(error, self._failure)
 
     # -- the machine's task ---------------------------------------------------------------------------
 
@@ -604,7 +560,7 @@ class ReliableChannel:
         for fetch in effects.fetches:
             self._fetches.put_nowait(fetch)
         for event in effects.events:
-            self._emit(event)
+            self._hub.emit(event)
 
     def _put(self, item: Input) -> None:
         """Give the machine's task an input."""
@@ -628,46 +584,6 @@ class ReliableChannel:
 
     # -- effects --------------------------------------------------------------------------------------
 
-    def _emit(self, event: ChannelEvent) -> None:
-        """Show an event to streams, handlers and waiters."""
-        if event.sequence:
-            self._shown = event.sequence
-        for stream in list(self._streams):
-            stream.push(event)
-        for handler in tuple(self._handlers.get(event.name, ())):
-            self._call(handler, event)
-        match event:
-            case MessageDeliveredEvent() | MessageSendErrorEvent() | MessageDeliveryErrorEvent():
-                final = True
-            case MessageSentEvent():
-                final = event.request_id in self._waiters and self._is_final(event.request_id)
-            case _:
-                return
-        if final:
-            for future in self._waiters.get(event.request_id, ()):
-                settle(future, event)
-
-    def _is_final(self, request_id: RequestId) -> bool:
-        return self._machine.request_status(request_id).is_final
-
-    def _call(self, handler: Handler, event: ChannelEvent) -> None:
-        """Call a handler; its failure is its own."""
-        try:
-            result = handler(event)
-        except Exception:
-            logger.exception("channel %s: a handler of %s failed", self.channel_id, event.name)
-            return
-        if inspect.isawaitable(result):
-            task = asyncio.ensure_future(self._await_handler(result, event.name))
-            self._handler_tasks.add(task)
-            task.add_done_callback(self._handler_tasks.discard)
-
-    async def _await_handler(self, result: Awaitable[None], name: str) -> None:
-        try:
-            await result
-        except Exception:
-            logger.exception("channel %s: a handler of %s failed", self.channel_id, name)
-
     async def _publish_all(self) -> None:
         """Encrypt and publish, one message after the other: order is kept."""
         while True:
@@ -680,7 +596,7 @@ class ReliableChannel:
         try:
             envelope = MessageEnvelope(
                 content_topic=self.content_topic,
-                payload=await self._encrypt(publish.data),
+                payload=await self._cipher.encrypt(publish.data),
                 ephemeral=publish.ephemeral,
                 meta=WIRE_MARKER,
             )
@@ -692,39 +608,6 @@ class ReliableChannel:
             reason = str(error)
             return lambda now: machine.publish_failed(segment_id, reason, now, retryable=True)
         return lambda now: machine.published(segment_id, transport_hash, now)
-
-    async def _encrypt(self, data: bytes) -> bytes:
-        """Encrypt with the caller's hook; nothing ever goes out in plaintext instead.
-
-        Raises:
-            EncryptError: The hook failed or did not return bytes.
-        """
-        if self._encryption is None:
-            return data
-        try:
-            result = self._encryption.encrypt(data)
-            encrypted = await result if inspect.isawaitable(result) else result
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise EncryptError(reason) from error
-        if not isinstance(encrypted, bytes) or not encrypted:
-            reason = f"the hook returned {type(encrypted).__name__}, not bytes"
-            raise EncryptError(reason)
-        return encrypted
-
-    async def _decrypt(self, payload: bytes) -> bytes | None:
-        """Decrypt with the caller's hook; None when it fails, whatever the reason."""
-        if self._encryption is None:
-            return payload
-        try:
-            result = self._encryption.decrypt(payload)
-            plain = await result if inspect.isawaitable(result) else result
-        except EncryptionError:
-            return None
-        except Exception as error:
-            logger.debug("channel %s: decryption failed (%r)", self.channel_id, error)
-            return None
-        return plain if isinstance(plain, bytes) else None
 
     async def _fetch_all(self) -> None:
         """Ask the node's store for missing messages."""
@@ -742,7 +625,7 @@ class ReliableChannel:
             return machine.fetch_failed
         found = []
         for message in messages:
-            data = await self._decrypt(message.payload)
+            data = await self._cipher.decrypt(message.payload)
             found.append((message.message_hash, b"" if data is None else data))
         return lambda now: machine.fetched(found, now)
 
@@ -768,7 +651,7 @@ class ReliableChannel:
             while self._inbox:
                 message = self._inbox.popleft()
                 self._inbox_bytes -= len(message.payload)
-                self._put(self._input_of(message, await self._decrypt(message.payload)))
+                self._put(self._input_of(message, await self._cipher.decrypt(message.payload)))
                 while len(self._inputs) >= MAX_BATCH:
                     self._drained.clear()
                     await self._drained.wait()
@@ -794,25 +677,3 @@ def settle_error(future: asyncio.Future[Any], error: Exception) -> None:
     """Give a future its error unless its owner has gone."""
     if not future.done():
         future.set_exception(error)
-
-
-def encryption_overhead(encryption: Encryption | None) -> int:
-    """Return how many bytes encryption adds at most.
-
-    Raises:
-        ConfigurationError: The object has no ``encrypt`` or ``decrypt``, or its ``overhead_bytes`` is no number.
-    """
-    if encryption is None:
-        return 0
-    for name in ("encrypt", "decrypt"):
-        if not callable(getattr(encryption, name, None)):
-            text = (
-                f"encryption must have a method {name}(bytes) -> bytes; "
-                f"{type(encryption).__name__} has none"
-            )
-            raise ConfigurationError(text)
-    overhead = getattr(encryption, "overhead_bytes", DEFAULT_ENCRYPTION_OVERHEAD)
-    if isinstance(overhead, bool) or not isinstance(overhead, int) or overhead < 0:
-        text = f"overhead_bytes must be a whole number of bytes, not {overhead!r}"
-        raise ConfigurationError(text)
-    return overhead

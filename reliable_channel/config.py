@@ -9,12 +9,10 @@ Spec: RELIABLE-CHANNEL-API, Type definitions (SegmentationConfig, SdsConfig, Rat
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from reliable_channel.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from reliable_channel.ports import ChannelStore
+from reliable_channel.store import ChannelStore
 
 Bounds = dict[str, tuple[float, float]]
 

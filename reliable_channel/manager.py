@@ -11,7 +11,8 @@ import secrets
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-from reliable_channel.channel import ReliableChannel, encryption_overhead
+from reliable_channel.channel import ReliableChannel
+from reliable_channel.cipher import Cipher
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.machine import ChannelMachine
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
@@ -67,7 +68,7 @@ async def create_reliable_channel(
         text = f"content_topic must be text, not {type(content_topic).__name__}"
         raise ConfigurationError(text)
     parse_content_topic(content_topic)
-    overhead = encryption_overhead(encryption)
+    cipher = Cipher(encryption)
     sds = sds_config or node.sds_config
     segmentation = segmentation_config or node.segmentation_config
     store = store_of(node, sds, segmentation)
@@ -89,7 +90,7 @@ async def create_reliable_channel(
                 segmentation=segmentation,
                 budget=await budget_of(node, store, channel_id, rate_limit_config),
                 max_message_bytes=node.max_message_bytes,
-                encryption_overhead=overhead,
+                encryption_overhead=cipher.overhead_bytes,
                 snapshot=snapshot,
             )
         except BaseException:
@@ -99,7 +100,7 @@ async def create_reliable_channel(
             machine,
             node=node,
             store=store,
-            encryption=encryption,
+            cipher=cipher,
             clock=node.clock,
             on_close=lambda closed: opened.discard(closed.channel_id),
         )

@@ -1,4 +1,4 @@
-"""What the library needs from outside, as Protocols: a messaging node, a store, encryption, a clock.
+"""What the library needs from outside, as Protocols: a messaging node, a store (``store``), encryption, a clock.
 
 Implementations live in ``messaging_adapter`` and ``persistence``, or are the user's own. Nothing here does anything.
 
@@ -13,8 +13,19 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.rate_limit import EpochRateLimiter
-from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
-from reliable_channel.types import ChannelId, Nanoseconds, RequestId
+from reliable_channel.store import ChannelStore
+from reliable_channel.types import Nanoseconds, RequestId
+
+__all__ = (
+    "ChannelStore",
+    "Clock",
+    "Encryption",
+    "IncomingMessage",
+    "MessageEnvelope",
+    "MessageHandler",
+    "MessagingNode",
+    "Subscription",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,57 +132,6 @@ class MessagingNode(Protocol):
 
     async def close(self) -> None:
         """Leave the network; harmless when repeated."""
-
-
-class ChannelStore(Protocol):
-    """Keeps the state of channels: rows by type and key, changes applied all or none.
-
-    ``persistence.testing`` is the suite that an implementation has to pass.
-    """
-
-    async def open(self) -> None:
-        """Make it ready; harmless when repeated.
-
-        Raises:
-            StoreUnavailableError: The backend cannot be reached.
-        """
-
-    async def close(self) -> None:
-        """Release everything; harmless when repeated."""
-
-    async def acquire_channel(self, channel_id: ChannelId) -> Snapshot:
-        """Take the channel for this process and return its rows, but for the events.
-
-        Raises:
-            ChannelExistsError: Somebody drives it already.
-            StoreUnavailableError: The backend failed.
-        """
-
-    async def release_channel(self, channel_id: ChannelId) -> None:
-        """Give the channel back; harmless when it is not held."""
-
-    async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes durably in one transaction, or none.
-
-        Raises:
-            StoreUnavailableError: Nothing was applied; the same call may work later.
-        """
-
-    async def read_events(
-        self, channel_id: ChannelId, *, after: int, limit: int
-    ) -> list[EventRecord]:
-        """Return events with a larger sequence, ascending, at most ``limit``.
-
-        Raises:
-            EventsExpiredError: Some of them were removed by retention.
-            StoreUnavailableError: The backend failed.
-        """
-
-    async def load_ledger(self, scope: str) -> LedgerRecord | None:
-        """Return the ledger row of a scope, or None."""
-
-    async def purge_channel(self, channel_id: ChannelId) -> None:
-        """Forget everything about a channel."""
 
 
 @runtime_checkable

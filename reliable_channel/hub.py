@@ -1,0 +1,159 @@
+"""Where a channel's events go: streams, handlers, and those who wait for a request to end.
+
+It must not decide what happened, nor let one reader hold up another.
+
+Spec: RELIABLE-CHANNEL-API, events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from reliable_channel.errors import ConfigurationError, ReliableChannelError
+from reliable_channel.events import EVENT_NAMES, ChannelEvent, MessageSentEvent
+from reliable_channel.streams import EventStream, ReadEvents
+from reliable_channel.types import ChannelId, RequestId
+
+logger = logging.getLogger("reliable_channel.channel")
+
+Handler: TypeAlias = Callable[[Any], Awaitable[None] | None]
+"""Takes an event; a function or a coroutine function."""
+
+_FINAL = frozenset(
+    f"reliable:message:{ending}" for ending in ("delivered", "send-error", "delivery-error")
+)
+
+
+class EventHub:
+    """Gives each event to everybody who asked for it.
+
+    Args:
+        channel_id: The channel.
+        read: Reads durable events from the store.
+        last_sequence: Sequence of the last event of the kept log.
+        is_final: Tells whether a request has ended.
+    """
+
+    def __init__(
+        self,
+        channel_id: ChannelId,
+        read: ReadEvents,
+        *,
+        last_sequence: int,
+        is_final: Callable[[RequestId], bool],
+    ) -> None:
+        self._channel_id = channel_id
+        self._read = read
+        self._shown = last_sequence
+        self._is_final = is_final
+        self._streams: dict[EventStream, None] = {}
+        self._handlers: dict[str, list[Handler]] = {}
+        self._waiters: dict[RequestId, list[asyncio.Future[ChannelEvent]]] = {}
+        self.handler_tasks: set[asyncio.Task[None]] = set()
+
+    def stream(self, after: int | None) -> EventStream:
+        """Return a stream, registered; see ``EventStream``."""
+        stream = EventStream(
+            self._channel_id,
+            self._read,
+            last_sequence=self._shown,
+            after=after,
+            on_close=self._forget,
+        )
+        self._streams[stream] = None
+        return stream
+
+    def _forget(self, stream: EventStream) -> None:
+        self._streams.pop(stream, None)
+
+    def on(self, name: str, handler: Handler) -> Callable[[], None]:
+        """Call a handler for each event of a name; return a function that ends it.
+
+        Raises:
+            ConfigurationError: No event has that name.
+        """
+        if name not in EVENT_NAMES:
+            text = f"no event {name!r}; there are {', '.join(EVENT_NAMES)}"
+            raise ConfigurationError(text)
+        handlers = self._handlers.setdefault(name, [])
+        handlers.append(handler)
+
+        def remove() -> None:
+            if handler in handlers:
+                handlers.remove(handler)
+
+        return remove
+
+    async def wait_final(self, request_id: RequestId, timeout: float | None) -> ChannelEvent:
+        """Wait for the final event of a request that has not ended.
+
+        Raises:
+            TimeoutError: It has not ended in time.
+            ReliableChannelError: What ``end`` was given.
+        """
+        future: asyncio.Future[ChannelEvent] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(request_id, [])
+        waiters.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        finally:
+            waiters.remove(future)
+            if not waiters:
+                self._waiters.pop(request_id, None)
+
+    def emit(self, event: ChannelEvent) -> None:
+        """Show an event to streams, handlers and waiters."""
+        if event.sequence:
+            self._shown = event.sequence
+        for stream in list(self._streams):
+            stream.push(event)
+        for handler in tuple(self._handlers.get(event.name, ())):
+            self._call(handler, event)
+        waiters = self._waiters.get(getattr(event, "request_id", ""))
+        if waiters and self._ends_request(event):
+            for future in waiters:
+                if not future.done():
+                    future.set_result(event)
+
+    def _ends_request(self, event: ChannelEvent) -> bool:
+        """Tell whether an event is the last of its request; sent is that only for an ephemeral one."""
+        if isinstance(event, MessageSentEvent):
+            return self._is_final(event.request_id)
+        return event.name in _FINAL
+
+    def _call(self, handler: Handler, event: ChannelEvent) -> None:
+        """Call a handler; its failure is its own."""
+        try:
+            result = handler(event)
+        except Exception:
+            logger.exception("channel %s: a handler of %s failed", self._channel_id, event.name)
+            return
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(self._await_handler(result, event.name))
+            self.handler_tasks.add(task)
+            task.add_done_callback(self.handler_tasks.discard)
+
+    async def _await_handler(self, result: Awaitable[None], name: str) -> None:
+        try:
+            await result
+        except Exception:
+            logger.exception("channel %s: a handler of %s failed", self._channel_id, name)
+
+    def end(self, waiters: ReliableChannelError, streams: ReliableChannelError | None) -> None:
+        """Let nobody wait any longer.
+
+        Args:
+            waiters: What those get who wait for a request.
+            streams: What streams end with after what they still hold; None is an ordinary end.
+        """
+        for futures in self._waiters.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(waiters)
+        for stream in list(self._streams):
+            stream.end(streams)

@@ -1,0 +1,64 @@
+"""What a channel needs of the place where its state is kept, as a Protocol.
+
+Implementations live in ``persistence``, or are the user's own. Nothing here does anything.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
+from reliable_channel.types import ChannelId
+
+
+class ChannelStore(Protocol):
+    """Keeps the state of channels: rows by type and key, changes applied all or none.
+
+    ``persistence.testing`` is the suite that an implementation has to pass.
+    """
+
+    async def open(self) -> None:
+        """Make it ready; harmless when repeated.
+
+        Raises:
+            StoreUnavailableError: The backend cannot be reached.
+        """
+
+    async def close(self) -> None:
+        """Release everything; harmless when repeated."""
+
+    async def acquire_channel(self, channel_id: ChannelId) -> Snapshot:
+        """Take the channel for this process and return its rows, but for the events.
+
+        Raises:
+            ChannelExistsError: Somebody drives it already.
+            StoreUnavailableError: The backend failed.
+        """
+
+    async def release_channel(self, channel_id: ChannelId) -> None:
+        """Give the channel back; harmless when it is not held."""
+
+    async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
+        """Apply all changes durably in one transaction, or none.
+
+        Raises:
+            StoreUnavailableError: Nothing was applied; the same call may work later.
+        """
+
+    async def read_events(
+        self, channel_id: ChannelId, *, after: int, limit: int
+    ) -> list[EventRecord]:
+        """Return events with a larger sequence, ascending, at most ``limit``.
+
+        Raises:
+            EventsExpiredError: Some of them were removed by retention.
+            StoreUnavailableError: The backend failed.
+        """
+
+    async def load_ledger(self, scope: str) -> LedgerRecord | None:
+        """Return the ledger row of a scope, or None."""
+
+    async def purge_channel(self, channel_id: ChannelId) -> None:
+        """Forget everything about a channel."""

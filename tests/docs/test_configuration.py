@@ -1,0 +1,57 @@
+"""docs/configuration.md says what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from reliable_channel.config import (
+    RATE_LIMIT_BOUNDS,
+    SDS_BOUNDS,
+    SEGMENTATION_BOUNDS,
+    Bounds,
+    RateLimitConfig,
+    SdsConfig,
+    SegmentationConfig,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<default>.*?) \| (?P<low>.*?) \| (?P<high>.*?) \|")
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ")
+    return f"`{value}`" if isinstance(value, str) else repr(value)
+
+
+def rows_of_section(title: str) -> list[tuple[str, ...]]:
+    section = PAGE.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    return [match.groups() for line in section.splitlines() if (match := ROW.match(line))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    [
+        (SdsConfig, SDS_BOUNDS),
+        (SegmentationConfig, SEGMENTATION_BOUNDS),
+        (RateLimitConfig, RATE_LIMIT_BOUNDS),
+    ],
+)
+def test_the_table_names_every_field_with_its_default_and_bounds(
+    kind: type[SdsConfig | SegmentationConfig | RateLimitConfig], bounds: Bounds
+) -> None:
+    expected = [
+        (item.name, shown(item.default), *map(shown, bounds[item.name]))
+        if item.name in bounds
+        else (item.name, shown(item.default), "", "")
+        for item in dataclasses.fields(kind)
+    ]
+    assert rows_of_section(kind.__name__) == expected
