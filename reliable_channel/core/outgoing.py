@@ -280,7 +280,7 @@ class OutgoingPipeline:
             message = self.plain_message(segment.message_id)
             self.passing.add(segment.message_id)
         else:
-            history = state.log.entries(segment.history)
+            history = state.log.dispatch_history(segment.history)
             message = SdsMessage(
                 sender_id=state.sender_id,
                 message_id=segment.message_id,
@@ -336,6 +336,7 @@ class OutgoingPipeline:
             bloom_filter=state.log.bloom_bytes(),
         )
         turn.named = tuple(state.debt.settle(named))
+        state.log.told(named)
         self.passing.add(message_id)
         group = state.group(now)
         state.timers.cancel(SYNC_TIMER)
@@ -413,7 +414,7 @@ class OutgoingPipeline:
         segment.failures = 0
         segment.first_failure_ns = 0
         if not segment.request.ephemeral:
-            self.state.log.set_hint(segment.message_id, transport_hash)
+            self.state.log.confirm_own(segment.message_id, transport_hash)
         if segment.request.is_final:
             return
         self.propagated(segment, now)

@@ -14,7 +14,7 @@ from typing import Final
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomShape
-from reliable_channel.core.sds.log import MAX_BRANCHES
+from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage, WakuMessage
 from reliable_channel.errors import ConfigurationError, InvalidSegmentError, MessageTooLargeError
 from reliable_channel.types import ChannelId, Nanoseconds, ParticipantId
@@ -74,7 +74,7 @@ def sds_header_bytes(channel_id: ChannelId, sender_id: ParticipantId, config: Sd
         message_id="x" * 64,
         channel_id=channel_id,
         lamport_timestamp=_MAX_UINT64,
-        causal_history=(entry,) * (config.causal_history_size + MAX_BRANCHES),
+        causal_history=(entry,) * (config.causal_history_size + MAX_BRANCHES + MAX_LATE_HINTS),
         bloom_filter=bloom,
         repair_request=(entry,) * REPAIR_ENTRIES,
     )

@@ -23,6 +23,9 @@ from reliable_channel.types import MessageId, ParticipantId
 MAX_BRANCHES: Final = 16
 """Ids of concurrent messages that a history names beyond ``causal_history_size``."""
 
+MAX_LATE_HINTS: Final = 16
+"""Earlier messages of ours that a history names because their retrieval hints were not known before."""
+
 MAX_FRONTIER: Final = 256
 """Ids of concurrent messages that are remembered until a message of ours names them."""
 
@@ -83,6 +86,7 @@ class MessageLog:
         self.known: dict[MessageId, KnownMessage] = {}
         self.order: list[tuple[int, MessageId]] = []
         self.frontier: dict[MessageId, None] = {}
+        self.late_hints: dict[MessageId, None] = {}
         self.bloom = (
             BloomFilter(config.bloom_capacity, config.bloom_error_rate)
             if config.bloom_capacity
@@ -154,6 +158,37 @@ class MessageLog:
         if index < len(self.order) and self.order[index] == place:
             del self.order[index]
         self.outbox.delete(LogRecord, message_id)
+
+    def confirm_own(self, message_id: MessageId, hint: bytes) -> None:
+        """Remember the transport hash of a message of ours, and that nobody was told it yet."""
+        self.set_hint(message_id, hint)
+        self.late_hints[message_id] = None
+        if len(self.late_hints) > MAX_FRONTIER:
+            del self.late_hints[next(iter(self.late_hints))]
+
+    def told(self, message_ids: Iterable[MessageId]) -> None:
+        """Note that a message of ours names ids with the hints that are known now."""
+        for message_id in message_ids:
+            self.late_hints.pop(message_id, None)
+
+    def dispatch_history(self, fixed: tuple[MessageId, ...]) -> tuple[HistoryEntry, ...]:
+        """Return the entries that a message of ours carries when it goes out first, oldest first.
+
+        Those fixed at ``send``, and messages of ours whose hints became known since: sent in a burst, each names its
+        predecessors before their transport hash is known, and a receiver that lost one could not ask for it. So every
+        message of ours is named with its hint by a later one, and whoever receives any can fetch the whole chain.
+
+        Deviation: LIP-109 names the last ids only (docs/adr/0010-hints-that-come-late.md).
+        """
+        self.told(item for item in fixed if item in self.known and self.known[item].hint)
+        late = [item for item in self.late_hints if item not in fixed][:MAX_LATE_HINTS]
+        self.told(late)
+        if not late:
+            return self.entries(fixed)
+        places = [
+            (self.known[item].lamport, item) for item in (*late, *fixed) if item in self.known
+        ]
+        return self.entries([item for _, item in sorted(places)])
 
     def set_hint(self, message_id: MessageId, hint: bytes | None) -> None:
         """Remember under which transport hash a message can be fetched; the first one stays."""
@@ -227,6 +262,7 @@ class MessageLog:
         for _, message_id in excess:
             del self.known[message_id]
             self.frontier.pop(message_id, None)
+            self.late_hints.pop(message_id, None)
             self.outbox.delete(LogRecord, message_id)
         return excess[-1][0] if excess else 0
 
