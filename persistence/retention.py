@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reliable_channel.config import Bounds, check_bounds
-from reliable_channel.errors import ConfigurationError, EventsExpiredError
+from reliable_channel.errors import ConfigurationError
 from reliable_channel.records import EventRecord
 from reliable_channel.volatile import EVENT_OVERHEAD_BYTES, MAX_EVENT_BYTES, MAX_EVENTS
 
@@ -36,15 +36,6 @@ class EventTotals:
     """Their sizes, added up."""
     removed_through: int = 0
     """Sequence of the newest event that retention removed; 0 before the first."""
-
-    def check_retained(self, after: int) -> None:
-        """Check that no event with a larger sequence than ``after`` was removed.
-
-        Raises:
-            EventsExpiredError: One was.
-        """
-        if after < self.removed_through:
-            raise EventsExpiredError(after, self.removed_through + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

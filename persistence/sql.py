@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +26,7 @@ from typing import Final, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from persistence.retention import EventRetention, EventTotals, event_size
 from persistence.statements import (
@@ -69,6 +70,9 @@ BUSY_TIMEOUT_MS: Final = 5_000
 MAX_BUSY_TIMEOUT_MS: Final = 3_600_000
 """Largest accepted, milliseconds: an hour."""
 
+WAL_RETRY_S: Final = 0.01
+"""Distance of attempts to put a new file into WAL mode, seconds."""
+
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 """How SQLite waits for the disk."""
 
@@ -80,7 +84,8 @@ class SqlStore:
     """Keeps the state of channels in an SQLite file; implements ``ChannelStore``.
 
     Cancelling a call does not harm the store: what has begun in the worker thread finishes there,
-    what has not begun never does. A closed store can be opened again.
+    what has not begun never does. A closed store can be opened again. An object belongs to one
+    event loop; other objects of the process may use the same file, but not the same channel.
 
     Args:
         url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; the folder must exist.
@@ -113,6 +118,7 @@ class SqlStore:
         self._retention = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
         self._synchronous = synchronous
         self._busy_timeout_ms = busy_timeout_ms
+        self._opening = asyncio.Lock()
         self._database: _Database | None = None
 
     async def open(self) -> None:
@@ -122,16 +128,24 @@ class SqlStore:
             ConfigurationError: The file belongs to another program or to a newer release.
             StoreUnavailableError: The file cannot be opened or written.
         """
-        if self._database is None:
+        async with self._opening:
+            if self._database is not None:
+                return
             engine = _sqlite_engine(self._path, self._synchronous, self._busy_timeout_ms)
-            self._database = _Database(engine, self._path, self._retention)
-        await self._database.run(self._database.prepare)
+            database = _Database(engine, self._path, self._retention)
+            try:
+                await database.run(database.prepare)
+            except BaseException:
+                database.stop()
+                raise
+            self._database = database
 
     async def close(self) -> None:
         """Finish what was begun, give all channels back, close the file; harmless when repeated."""
-        database, self._database = self._database, None
+        async with self._opening:
+            database, self._database = self._database, None
         if database is not None:
-            await database.stop()
+            await asyncio.shield(asyncio.wrap_future(database.stop()))
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -242,7 +256,6 @@ class _Database:
         self._statements: dict[type[Record], RecordStatements] = {}
         self._add_channel = ""
         self._writer: Connection | None = None
-        """For all commits, as getting one costs as much as using it; None unless prepared."""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -253,11 +266,11 @@ class _Database:
         """Have a job done in the worker thread, after those before it."""
         return asyncio.wrap_future(self._submit(job, *args, **kwargs))
 
-    async def stop(self) -> None:
-        """Let the worker thread do what it was given, close the database and end."""
-        disposed = self.run(self.dispose)
+    def stop(self) -> Future[None]:
+        """Have the worker thread do what it was given, close the database and end."""
+        disposed = self._submit(self.dispose)
         self._worker.shutdown(wait=False)
-        await asyncio.shield(disposed)
+        return disposed
 
     def claim(self, channel_id: ChannelId) -> None:
         """Take a channel.
@@ -279,13 +292,10 @@ class _Database:
     # In the worker thread.
 
     def prepare(self) -> None:
-        """Make the tables where there are none, and see that they are those we know."""
-        if self._writer is not None:
-            return
+        """Make the tables where there are none, refuse those that we do not know."""
         with self._reads.begin() as connection:
             is_new = self._is_new(connection)
-        with self._engine.connect() as connection:  # only now: what is not ours stays as it was
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        _enter_wal_mode(self._engine)  # only now: what is not ours stays as it was
         if is_new:
             with self._writes.begin() as connection:
                 if self._is_new(connection):  # still: another process may have been faster
@@ -294,14 +304,12 @@ class _Database:
         dialect = self._engine.dialect
         self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
         self._add_channel = compile_text(ADD_CHANNEL, dialect)
-        self._writer = self._writes.connect()
 
     def dispose(self) -> None:
         """Give all channels back and close the database."""
-        writer, self._writer = self._writer, None
         try:
-            if writer is not None:
-                writer.close()
+            if self._writer is not None:
+                self._writer.close()
             self._engine.dispose()
         finally:
             with _holders_lock:
@@ -310,7 +318,6 @@ class _Database:
 
     def load(self, channel_id: ChannelId) -> Snapshot:
         """Return the rows of a channel, but for the events."""
-        self._prepared()
         snapshot: dict[type[Record], list[Record]] = {}
         with self._reads.begin() as connection:
             for kind, statement in SELECT_ROWS.items():
@@ -321,7 +328,7 @@ class _Database:
 
     def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes in one transaction."""
-        writer = self._prepared()
+        writer = self._writing()
         kinds = {kind for kind, _ in changes}
         batches = self._batches(channel_id, changes)
         with writer.begin():
@@ -338,7 +345,6 @@ class _Database:
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
-        self._prepared()
         with self._reads.begin() as connection:
             removed = connection.scalar(SELECT_REMOVED_THROUGH, {"channel": channel_id})
             if removed is not None and after < removed:
@@ -350,7 +356,6 @@ class _Database:
 
     def load_ledger(self, scope: str) -> LedgerRecord | None:
         """Return the ledger row of a scope."""
-        self._prepared()
         with self._reads.begin() as connection:
             row = connection.execute(SELECT_LEDGER, {"scope": scope}).one_or_none()
         if row is None:
@@ -359,7 +364,7 @@ class _Database:
 
     def purge(self, channel_id: ChannelId) -> None:
         """Delete everything of a channel that nobody else drives."""
-        writer = self._prepared()
+        writer = self._writing()
         with _holders_lock:
             holder = _holders.get((self._name, channel_id), self)
         if holder is not self:
@@ -385,9 +390,10 @@ class _Database:
             message = f"{self._name}: {reason}"
             raise translated(message) from cause
 
-    def _prepared(self) -> Connection:
+    def _writing(self) -> Connection:
+        """Return the connection of all commits; getting one costs as much as using it."""
         if self._writer is None:
-            raise StoreClosedError
+            self._writer = self._writes.connect()
         return self._writer
 
     def _is_new(self, connection: Connection) -> bool:
@@ -475,7 +481,6 @@ def _sqlite_engine(path: str, synchronous: Synchronous, busy_timeout_ms: int) ->
         URL.create("sqlite", database=path),
         # We begin transactions ourselves: Python's module does it late, and not for reads.
         connect_args={"isolation_level": None, "timeout": busy_timeout_ms / 1000},
-        hide_parameters=True,  # payloads do not belong in tracebacks
     )
 
     def configure(connection: sqlite3.Connection, _: object) -> None:
@@ -490,3 +495,23 @@ def _sqlite_engine(path: str, synchronous: Synchronous, busy_timeout_ms: int) ->
     event.listen(engine, "connect", configure)
     event.listen(engine, "begin", begin)
     return engine
+
+
+def _enter_wal_mode(engine: Engine) -> None:
+    """Let reads go on beside a write; the file stays in this mode.
+
+    SQLite does not wait here while others use the file, so we do.
+    """
+    with engine.connect() as connection:
+        timeout_ms = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            except OperationalError as error:
+                code = getattr(error.orig, "sqlite_errorcode", None)
+                if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(WAL_RETRY_S)
+            else:
+                return

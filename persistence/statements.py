@@ -34,7 +34,7 @@ from reliable_channel.volatile import EVENT_OVERHEAD_BYTES
 RowValues: TypeAlias = tuple[object, ...]
 """Parameters of a compiled statement."""
 
-_events = TABLES[EventRecord]
+_events: Final = TABLES[EventRecord]
 _THIS_CHANNEL: Final = channels.c.channel_id == bindparam("channel")
 _EVENTS_OF_CHANNEL: Final = _events.c.channel_id == bindparam("channel")
 _EVENT_SIZE: Final = (

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
-RecordKey: TypeAlias = tuple[str | int, ...]
+RecordKey: TypeAlias = tuple[str | int | bytes, ...]
 """Identifies a row within its type and channel."""
 
 

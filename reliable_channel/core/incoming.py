@@ -419,7 +419,7 @@ class IncomingPipeline:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
         forgotten = self.reassembler.remember(digest, held)
         if forgotten is not None:
-            self.state.outbox.delete(CompletedRecord, forgotten)  # type: ignore[arg-type]
+            self.state.outbox.delete(CompletedRecord, forgotten)
         self.state.outbox.put(
             CompletedRecord(
                 set_digest=digest,

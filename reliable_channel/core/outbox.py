@@ -39,11 +39,11 @@ class Outbox:
         """Write a row whose key the caller has at hand."""
         self.effects.changes[type(record), key] = record
 
-    def delete(self, kind: type[Record], *key: str | int) -> None:
+    def delete(self, kind: type[Record], *key: str | int | bytes) -> None:
         """Delete a row; harmless when there is none."""
         self.effects.changes[kind, key] = None
 
-    def discard(self, kind: type[Record], *key: str | int) -> None:
+    def discard(self, kind: type[Record], *key: str | int | bytes) -> None:
         """Delete a row that is written only once: what this input wrote is simply not written."""
         if self.effects.changes.pop((kind, key), None) is None:
             self.effects.changes[kind, key] = None

@@ -27,7 +27,7 @@ from tests.architecture.source_tree import PACKAGES, ROOT, read_modules
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-NEEDS_MORE: dict[str, str] = {}
+NEEDS_MORE: dict[str, str] = {"persistence.testing": "pytest"}
 """Modules that the core dependencies are not enough for, with what they need besides."""
 
 POISON = "raise RuntimeError('imported from the current folder')\n"

@@ -10,8 +10,6 @@ from reliable_channel.errors import ConfigurationError
 
 
 class TestMemoryStore(ChannelStoreSuite):
-    durable = False
-
     async def make_store(self, *, max_events: int, max_event_bytes: int) -> MemoryStore:
         return MemoryStore(max_events=max_events, max_event_bytes=max_event_bytes)
 

@@ -50,5 +50,6 @@ def test_the_oldest_go_until_the_size_fits() -> None:
 def test_the_newest_stays_whatever_its_size() -> None:
     retention = EventRetention(max_events=9, max_event_bytes=25)
     kept = retention.trim(EventTotals(count=2, octets=130), [(1, 30), (2, 100)])
+    assert retention.trim(kept, [(2, 100)]) == kept
     assert kept == EventTotals(1, 100, removed_through=1)
     assert not retention.is_exceeded(kept)

@@ -22,7 +22,7 @@ from persistence.retention import EventRetention
 from persistence.sql import _sqlite_engine
 from persistence.tables import SCHEMA_VERSION
 from persistence.testing import (
-    ChannelStoreSuite,
+    DurableStoreSuite,
     deleted,
     exact,
     rows_of,
@@ -47,7 +47,7 @@ A_MOMENT = 0.05
 """For the worker thread to run into a lock, seconds: too little weakens a test, but fails none."""
 
 
-class TestSqlStore(ChannelStoreSuite):
+class TestSqlStore(DurableStoreSuite):
     @pytest.fixture(autouse=True)
     def _in_folder(self, tmp_path: Path) -> None:
         self._url = url_of(tmp_path / "store.db")
@@ -276,6 +276,33 @@ async def test_cancelled_while_waiting_a_commit_is_applied_or_not(path: Path) ->
         assert found & begun in (exact([]), begun)
 
 
+async def test_a_cancelled_release_gives_back_all_the_same(path: Path) -> None:
+    async with SqlStore(url_of(path), busy_timeout_ms=60_000) as store:
+        await store.acquire_channel("room")
+        with locked(path):
+            commit = asyncio.create_task(store.commit("room", written([lost("a")])))
+            await asyncio.wait([commit], timeout=A_MOMENT)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await store.release_channel("room")
+            with pytest.raises(ChannelExistsError):  # not while something of it is under way
+                await store.acquire_channel("room")
+        await store.commit("room", {})  # after the release
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a")])
+
+
+async def test_what_becomes_of_the_changes_later_does_not_matter(path: Path) -> None:
+    async with SqlStore(url_of(path), busy_timeout_ms=60_000) as store:
+        changes = written([lost("a")])
+        with locked(path):
+            begun = asyncio.create_task(store.commit("hall", written([lost("a")])))
+            waiting = asyncio.create_task(store.commit("room", changes))
+            await asyncio.wait([begun, waiting], timeout=A_MOMENT)
+            changes.clear()
+        await asyncio.gather(begun, waiting)
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a")])
+
+
 async def test_a_row_that_the_database_refuses_undoes_the_commit(path: Path) -> None:
     before, after, _ = sample_records(LogRecord)
     strange = replace(lost("a"), lost_ns=None)  # type: ignore[arg-type]
@@ -383,6 +410,23 @@ async def test_a_forgotten_store_drives_nothing(path: Path) -> None:
         await other.acquire_channel("room")
 
 
+async def fail(store: SqlStore) -> StoreError:
+    """Return an error of the store, whose traceback keeps everything in use alive."""
+    strange = replace(lost("strange"), lost_ns=None)  # type: ignore[arg-type]
+    with pytest.raises(StoreError) as refused:
+        await store.commit("room", written([strange]))
+    return refused.value
+
+
+async def test_a_closed_store_drives_nothing_even_if_an_error_of_it_is_kept(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        await store.acquire_channel("room")
+        kept = await fail(store)
+    async with SqlStore(url_of(path)) as other:
+        await other.acquire_channel("room")
+    del kept
+
+
 async def test_an_acquisition_that_fails_holds_nothing(path: Path) -> None:
     async with SqlStore(url_of(path)) as store:
         query(path, "ALTER TABLE log RENAME TO hidden")
@@ -395,28 +439,35 @@ async def test_an_acquisition_that_fails_holds_nothing(path: Path) -> None:
 # --- The worker thread ---------------------------------------------------------------------------
 
 
-def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if "reliable-channel-store" in thread.name]
+async def open_with_worker(store: SqlStore) -> threading.Thread:
+    before = threading.enumerate()
+    await store.open()
+    (worker,) = [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and "reliable-channel-store" in thread.name
+    ]
+    return worker
 
 
 async def test_closing_finishes_what_was_begun_and_ends_the_thread(path: Path) -> None:
     store = SqlStore(url_of(path))
-    await store.open()
+    worker = await open_with_worker(store)
     tasks = [
         asyncio.create_task(store.commit("room", written([lost(str(number))])))
         for number in range(20)
     ]
     await asyncio.gather(*tasks, store.close())
-    for thread in workers():
-        thread.join()
+    worker.join()
     async with store:
         assert len(rows_of(await store.acquire_channel("room"))) == 20
 
 
 async def test_a_cancelled_close_closes_all_the_same(path: Path) -> None:
     store = SqlStore(url_of(path), busy_timeout_ms=60_000)
-    await store.open()
+    worker = await open_with_worker(store)
     await store.acquire_channel("room")
+    kept = await fail(store)
     with locked(path):
         commit = asyncio.create_task(store.commit("room", written([lost("a")])))
         await asyncio.wait([commit], timeout=A_MOMENT)
@@ -424,10 +475,43 @@ async def test_a_cancelled_close_closes_all_the_same(path: Path) -> None:
             async with asyncio.timeout(A_MOMENT):
                 await store.close()
     await commit
-    for thread in workers():
-        thread.join()
+    worker.join()
     async with SqlStore(url_of(path)) as other:
         assert rows_of(await other.acquire_channel("room")) == exact([lost("a")])
+    del kept
+
+
+async def test_a_store_that_fails_to_open_leaves_no_thread(tmp_path: Path) -> None:
+    before = threading.enumerate()
+    with pytest.raises(StoreUnavailableError):
+        await SqlStore(url_of(tmp_path)).open()
+    for thread in threading.enumerate():
+        if thread not in before:
+            thread.join()
+
+
+async def test_a_new_file_waits_while_another_process_uses_it(path: Path) -> None:
+    with locked(path):
+        with pytest.raises(StoreUnavailableError, match="locked"):
+            await SqlStore(url_of(path), busy_timeout_ms=30).open()
+        store = SqlStore(url_of(path), busy_timeout_ms=60_000)
+        opening = asyncio.create_task(store.open())
+        await asyncio.wait([opening], timeout=A_MOMENT)
+        assert not opening.done()
+    await opening
+    await store.close()
+
+
+async def test_a_cancelled_opening_can_be_repeated(path: Path) -> None:
+    store = SqlStore(url_of(path), busy_timeout_ms=60_000)
+    with locked(path):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(A_MOMENT):
+                await asyncio.gather(store.open(), store.open())
+        with pytest.raises(StoreClosedError):
+            await store.load_ledger("node")
+    async with store:
+        assert await store.load_ledger("node") is None
 
 
 # --- Events --------------------------------------------------------------------------------------

@@ -175,15 +175,6 @@ async def test_faults_are_found(store: type[MemoryStore], test: Test) -> None:
         await test(Suite())
 
 
-async def test_a_durable_store_has_to_be_reopened() -> None:
-    class Suite(ChannelStoreSuite):
-        async def make_store(self, *, max_events: int, max_event_bytes: int) -> ChannelStore:
-            return MemoryStore(max_events=max_events, max_event_bytes=max_event_bytes)
-
-    with pytest.raises(NotImplementedError):
-        await Suite().test_everything_is_there_after_a_restart()
-
-
 def test_every_row_type_is_tested() -> None:
     assert {*ROW_TYPES, EventRecord, LedgerRecord} == {*RECORD_TYPES}
     assert LogRecord in ROW_TYPES
