@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -39,9 +40,11 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.events import (
+    ChannelEvent,
     MessageDeliveredEvent,
     MessageDeliveryErrorEvent,
     MessageSendErrorEvent,
+    event_to_record,
 )
 from reliable_channel.hub import EventHub, Handler
 from reliable_channel.ports import (
@@ -52,7 +55,7 @@ from reliable_channel.ports import (
     MessagingNode,
     Subscription,
 )
-from reliable_channel.records import EventRecord
+from reliable_channel.records import EventRecord, LedgerRecord
 from reliable_channel.streams import EventStream
 from reliable_channel.types import SECOND, ChannelId, Nanoseconds, ParticipantId, RequestId
 
@@ -143,12 +146,13 @@ class ReliableChannel:
             self.channel_id,
             self._read_events,
             last_sequence=machine.state.outbox.last_sequence,
-            is_final=lambda request_id: machine.request_status(request_id).is_final,
         )
+        self._batch = Batch()
+        self._close_task: asyncio.Task[None] | None = None
+        self._closers: set[asyncio.Task[Any] | None] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._subscription: Subscription | None = None
         self._closing = False
-        self._closed = asyncio.Event()
         self._failure: ChannelFailedError | None = None
         self._refusals_logged = 0
         self._refusals_logged_ns = 0
@@ -256,15 +260,21 @@ class ReliableChannel:
             ChannelClosedError: The channel was closed meanwhile.
         """
         status = self._machine.request_status(request_id)
-        if status.state in (RequestState.SEND_ERROR, RequestState.DELIVERY_ERROR):
-            raise RequestFailedError(request_id, f"reliable:message:{status.state}", status.error)
-        if status.is_final:
+        if status.is_final and not self._is_being_stored(request_id):
+            if status.state in (RequestState.SEND_ERROR, RequestState.DELIVERY_ERROR):
+                name = f"reliable:message:{status.state}"
+                raise RequestFailedError(request_id, name, status.error)
             return status.recipients
         self._check_open()
-        event = await self._hub.wait_final(request_id, timeout)
+        event = await self._hub.wait_final(request_id, timeout, ephemeral=status.ephemeral)
         if isinstance(event, MessageSendErrorEvent | MessageDeliveryErrorEvent):
             raise RequestFailedError(request_id, event.name, event.error)
         return event.recipients if isinstance(event, MessageDeliveredEvent) else ()
+
+    def _is_being_stored(self, request_id: RequestId) -> bool:
+        """Tell whether events of a request wait for their transaction."""
+        events = self._batch.effects.events
+        return any(getattr(event, "request_id", "") == request_id for event in events)
 
     def request_status(self, request_id: RequestId) -> RequestStatus:
         """Return how far a request is, segment by segment.
@@ -281,25 +291,33 @@ class ReliableChannel:
     async def close(self) -> None:
         """Leave the topic and release everything; open requests go on with the next opening.
 
-        Harmless when repeated. No event is shown afterwards.
+        Harmless when repeated. No event is shown afterwards. It goes on when its caller is cancelled: call it again
+        to wait for its end.
+
+        Raises:
+            ReliableChannelError: Node or store failed; everything is released all the same.
 
         Spec: RELIABLE-CHANNEL-API, closeChannel.
         """
-        if self._closing:
-            await self._closed.wait()
+        self._closers.add(asyncio.current_task())
+        if self._close_task is None:
+            self._closing = True
+            self._wake.set()
+            self._close_task = asyncio.get_running_loop().create_task(self._close())
+        elif self._close_task.done():
             return
-        self._closing = True
-        self._wake.set()
-        try:
+        await asyncio.shield(self._close_task)
+
+    async def _close(self) -> None:
+        """Release everything, in order, whatever fails on the way."""
+        async with AsyncExitStack() as steps:
+            steps.callback(self._on_close, self)
+            steps.callback(self._end_waiting, ChannelClosedError(self.channel_id))
+            steps.callback(self._machine.budget.close)
+            steps.push_async_callback(self._store.release_channel, self.channel_id)
+            steps.push_async_callback(self._stop_tasks)
             if self._subscription is not None:
                 await self._subscription.close()
-            await self._stop_tasks()
-        finally:
-            await self._store.release_channel(self.channel_id)
-            self._machine.budget.close()
-            self._end_waiting(ChannelClosedError(self.channel_id))
-            self._on_close(self)
-            self._closed.set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -375,7 +393,8 @@ class ReliableChannel:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """Make the death of a background task known to everybody who uses the channel."""
-        if task.cancelled() or (cause := task.exception()) is None:
+        cause = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if cause is None or self._closing:
             return
         logger.error("channel %s: %s died", self.channel_id, task.get_name(), exc_info=cause)
         self._failure = ChannelFailedError(self.channel_id, cause)
@@ -386,7 +405,7 @@ class ReliableChannel:
         """Let the machine's task end after its transaction, then stop the others."""
         if self._tasks:
             await asyncio.wait(self._tasks[:1])
-        others = {*self._tasks, *self._hub.handler_tasks} - {asyncio.current_task()}
+        others = {*self._tasks, *self._hub.handler_tasks} - self._closers
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
@@ -403,7 +422,10 @@ class ReliableChannel:
         future: asyncio.Future[RequestId] = asyncio.get_running_loop().create_future()
         self._sends.append(PendingSend(data, ephemeral, wait, future))
         self._wake.set()
-        return await future
+        try:
+            return await future
+        finally:
+            self._wake.set()  # a cancelled wait for room makes place for the next
 
     def _check_open(self) -> None:
         if self._closing:
@@ -413,7 +435,7 @@ class ReliableChannel:
 
     def _end_waiting(self, error: ReliableChannelError) -> None:
         """Tell everybody who waits for something that it will not come."""
-        for send in self._sends:
+        for send in (*self._sends, *self._batch.sends):
             settle_error(send.future, error)
         self._sends.clear()
         self._hub.end(error, self._failure)
@@ -424,12 +446,13 @@ class ReliableChannel:
         """Apply inputs, make their effects durable, carry them out."""
         while not self._closing:
             await self._wait_for_work()
-            batch = self._apply()
+            batch = self._batch = self._apply()
             if batch.effects or batch.sends:
                 await self._make_durable(batch)
                 self._carry_out(batch.effects)
                 for send in batch.sends:
                     settle(send.future, send.request_id)
+            self._batch = Batch()
             self._log_refusals()
 
     async def _wait_for_work(self) -> None:
@@ -454,6 +477,8 @@ class ReliableChannel:
 
     def _can_send(self) -> bool:
         """Tell whether the first waiting ``send`` can go on."""
+        while self._sends and self._sends[0].future.done():
+            self._sends.popleft()
         return bool(self._sends) and (
             not self._sends[0].wait or self._machine.has_room(len(self._sends[0].payload))
         )
@@ -465,13 +490,8 @@ class ReliableChannel:
         for _ in range(min(len(self._inputs), MAX_BATCH)):
             batch.effects.merge(self._inputs.popleft()(now))
         self._drained.set()
-        while self._sends and len(batch.sends) < MAX_BATCH:
-            if self._sends[0].future.done():
-                self._sends.popleft()
-            elif self._can_send():
-                self._apply_send(self._sends.popleft(), batch, now)
-            else:
-                break
+        while len(batch.sends) < MAX_BATCH and self._can_send():
+            self._apply_send(self._sends.popleft(), batch, now)
         deadline = self._machine.next_deadline()
         if deadline is not None and deadline <= now:
             batch.effects.merge(self._machine.tick(now))
@@ -508,16 +528,25 @@ class ReliableChannel:
         """Make changes durable; return why that was not possible."""
         if effects.changes:
             try:
+                if self._store is not self._node.store:
+                    await self._commit_ledger(effects)
                 await self._store.commit(self.channel_id, effects.changes)
             except StoreUnavailableError as error:
                 return error
         return None
+
+    async def _commit_ledger(self, effects: Effects) -> None:
+        """Make the node's ledger durable where the node keeps it, before what was counted in it goes out."""
+        ledger = {key: row for key, row in effects.changes.items() if key[0] is LedgerRecord}
+        if ledger:
+            await self._node.store.commit("", ledger)
 
     def _undo_sends(self, batch: Batch, error: StoreUnavailableError) -> None:
         """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
         now = self._clock.now_ns()
         effects = batch.effects
         undone = {send.request_id for send in batch.sends}
+        self._drop_events(effects, undone)
         for send in batch.sends:
             effects.merge(self._machine.withdraw(send.request_id, now))
             settle_error(send.future, error)
@@ -537,9 +566,25 @@ class ReliableChannel:
             elif owner not in undone:
                 kept.append(publish)
         effects.publishes[:] = kept
-        effects.events[:] = [
-            event for event in effects.events if getattr(event, "request_id", "") not in undone
-        ]
+
+    def _drop_events(self, effects: Effects, request_ids: set[RequestId]) -> None:
+        """Drop events of requests; those that stay close the gap, for none was stored or shown."""
+        durable = [event for event in effects.events if event.sequence]
+        if not durable:
+            return
+        sequence = durable[0].sequence - 1
+        kept: list[ChannelEvent] = []
+        for event in effects.events:
+            effects.changes.pop((EventRecord, (event.sequence,)), None)
+            if getattr(event, "request_id", "") in request_ids:
+                continue
+            if event.sequence:
+                sequence += 1
+                event = event.with_sequence(sequence)
+                effects.changes[EventRecord, (sequence,)] = event_to_record(event)
+            kept.append(event)
+        effects.events[:] = kept
+        self._machine.state.outbox.last_sequence = sequence
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not beyond a close."""
@@ -570,7 +615,8 @@ class ReliableChannel:
     def _log_refusals(self) -> None:
         """Write at most one line a second about what the network sent and was refused."""
         dropped = self._machine.state.outbox.dropped
-        total = dropped.total()
+        # Another channel on the same topic is nobody's fault.
+        total = dropped.total() - dropped["foreign_channel"]
         now = self._clock.now_ns()
         if total > self._refusals_logged and now - self._refusals_logged_ns >= SECOND:
             logger.warning(
@@ -623,10 +669,7 @@ class ReliableChannel:
         except NodeError as error:
             logger.debug("channel %s: store query failed (%s)", self.channel_id, error)
             return machine.fetch_failed
-        found = []
-        for message in messages:
-            data = await self._cipher.decrypt(message.payload)
-            found.append((message.message_hash, b"" if data is None else data))
+        found = [(item.message_hash, await self._cipher.decrypt(item.payload)) for item in messages]
         return lambda now: machine.fetched(found, now)
 
     # -- receiving ------------------------------------------------------------------------------------

@@ -7,14 +7,12 @@ Spec: RELIABLE-CHANNEL-API, Encryption.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import logging
 
 from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD
-from reliable_channel.errors import ConfigurationError, EncryptError, EncryptionError
+from reliable_channel.errors import ConfigurationError, EncryptError, one_line
 from reliable_channel.ports import Encryption
-
-logger = logging.getLogger("reliable_channel.channel")
 
 
 class Cipher:
@@ -42,11 +40,16 @@ class Cipher:
         try:
             result = self._encryption.encrypt(data)
             encrypted = await result if inspect.isawaitable(result) else result
+        except asyncio.CancelledError as error:
+            raise_when_ours()
+            reason = "the hook was cancelled"
+            raise EncryptError(reason) from error
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             raise EncryptError(reason) from error
         if not isinstance(encrypted, bytes) or not encrypted:
-            reason = f"the hook returned {type(encrypted).__name__}, not bytes"
+            found = "empty bytes" if encrypted == b"" else type(encrypted).__name__
+            reason = f"the hook returned {found}, not encrypted bytes"
             raise EncryptError(reason)
         return encrypted
 
@@ -57,12 +60,19 @@ class Cipher:
         try:
             result = self._encryption.decrypt(payload)
             plain = await result if inspect.isawaitable(result) else result
-        except EncryptionError:
+        except asyncio.CancelledError:
+            raise_when_ours()
             return None
-        except Exception as error:
-            logger.debug("decryption hook failed (%r)", error)
+        except Exception:  # whatever a hook raises means that it could not; the caller counts it
             return None
         return plain if isinstance(plain, bytes) else None
+
+
+def raise_when_ours() -> None:
+    """Raise again a cancellation that is meant for the running task, and not one of the hook's own making."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def encryption_overhead(encryption: Encryption | None) -> int:

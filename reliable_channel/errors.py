@@ -43,6 +43,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def one_line(cause: BaseException) -> str:
+    """Return the text of an exception without line breaks."""
+    return " ".join(str(cause).split())
+
+
 class ReliableChannelError(Exception):
     """Root of the tree: catching it catches everything this project raises on purpose."""
 
@@ -111,7 +116,7 @@ class ChannelFailedError(ChannelError):
     def __init__(self, channel_id: str, cause: BaseException) -> None:
         super().__init__(
             channel_id,
-            f"channel {channel_id!r} stopped working ({type(cause).__name__}: {cause}); "
+            f"channel {channel_id!r} stopped working ({type(cause).__name__}: {one_line(cause)}); "
             "close it and create it again",
         )
 

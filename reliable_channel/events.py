@@ -98,7 +98,7 @@ class MessageQueuedEvent(ChannelEventBase):
 
     name: ClassVar[str] = "reliable:message:queued"
     request_id: RequestId
-    expected_at_ns: Nanoseconds
+    expected_at: Nanoseconds
     """When its first waiting segment is expected to go out, Unix time in nanoseconds."""
 
 

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from reliable_channel.errors import ConfigurationError, ReliableChannelError
 from reliable_channel.events import EVENT_NAMES, ChannelEvent, MessageSentEvent
@@ -28,6 +28,18 @@ _FINAL = frozenset(
 )
 
 
+class Waiter(NamedTuple):
+    """Somebody who waits for a request to end."""
+
+    future: asyncio.Future[ChannelEvent]
+    ephemeral: bool
+
+
+def is_final(event: ChannelEvent) -> bool:
+    """Tell whether an event is the last of its request; sent is that too for an ephemeral one."""
+    return event.name in _FINAL
+
+
 class EventHub:
     """Gives each event to everybody who asked for it.
 
@@ -35,7 +47,6 @@ class EventHub:
         channel_id: The channel.
         read: Reads durable events from the store.
         last_sequence: Sequence of the last event of the kept log.
-        is_final: Tells whether a request has ended.
     """
 
     def __init__(
@@ -44,15 +55,13 @@ class EventHub:
         read: ReadEvents,
         *,
         last_sequence: int,
-        is_final: Callable[[RequestId], bool],
     ) -> None:
         self._channel_id = channel_id
         self._read = read
         self._shown = last_sequence
-        self._is_final = is_final
         self._streams: dict[EventStream, None] = {}
-        self._handlers: dict[str, list[Handler]] = {}
-        self._waiters: dict[RequestId, list[asyncio.Future[ChannelEvent]]] = {}
+        self._handlers: dict[str, dict[object, Handler]] = {}
+        self._waiters: dict[RequestId, list[Waiter]] = {}
         self.handler_tasks: set[asyncio.Task[None]] = set()
 
     def stream(self, after: int | None) -> EventStream:
@@ -79,17 +88,24 @@ class EventHub:
         if name not in EVENT_NAMES:
             text = f"no event {name!r}; there are {', '.join(EVENT_NAMES)}"
             raise ConfigurationError(text)
-        handlers = self._handlers.setdefault(name, [])
-        handlers.append(handler)
+        handlers = self._handlers.setdefault(name, {})
+        registration = object()
+        handlers[registration] = handler
 
         def remove() -> None:
-            if handler in handlers:
-                handlers.remove(handler)
+            handlers.pop(registration, None)
 
         return remove
 
-    async def wait_final(self, request_id: RequestId, timeout: float | None) -> ChannelEvent:
-        """Wait for the final event of a request that has not ended.
+    async def wait_final(
+        self, request_id: RequestId, timeout: float | None, *, ephemeral: bool
+    ) -> ChannelEvent:
+        """Wait for the final event of a request that was not shown yet.
+
+        Args:
+            request_id: The request.
+            timeout: Seconds, or None.
+            ephemeral: It ends when it is sent.
 
         Raises:
             TimeoutError: It has not ended in time.
@@ -97,12 +113,13 @@ class EventHub:
         """
         future: asyncio.Future[ChannelEvent] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(request_id, [])
-        waiters.append(future)
+        waiter = Waiter(future, ephemeral)
+        waiters.append(waiter)
         try:
             async with asyncio.timeout(timeout):
                 return await future
         finally:
-            waiters.remove(future)
+            waiters.remove(waiter)
             if not waiters:
                 self._waiters.pop(request_id, None)
 
@@ -112,25 +129,18 @@ class EventHub:
             self._shown = event.sequence
         for stream in list(self._streams):
             stream.push(event)
-        for handler in tuple(self._handlers.get(event.name, ())):
+        for handler in tuple(self._handlers.get(event.name, {}).values()):
             self._call(handler, event)
-        waiters = self._waiters.get(getattr(event, "request_id", ""))
-        if waiters and self._ends_request(event):
-            for future in waiters:
-                if not future.done():
-                    future.set_result(event)
-
-    def _ends_request(self, event: ChannelEvent) -> bool:
-        """Tell whether an event is the last of its request; sent is that only for an ephemeral one."""
-        if isinstance(event, MessageSentEvent):
-            return self._is_final(event.request_id)
-        return event.name in _FINAL
+        for waiter in self._waiters.get(getattr(event, "request_id", ""), ()):
+            ends = is_final(event) or (waiter.ephemeral and isinstance(event, MessageSentEvent))
+            if ends and not waiter.future.done():
+                waiter.future.set_result(event)
 
     def _call(self, handler: Handler, event: ChannelEvent) -> None:
         """Call a handler; its failure is its own."""
         try:
             result = handler(event)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             logger.exception("channel %s: a handler of %s failed", self._channel_id, event.name)
             return
         if inspect.isawaitable(result):
@@ -151,9 +161,9 @@ class EventHub:
             waiters: What those get who wait for a request.
             streams: What streams end with after what they still hold; None is an ordinary end.
         """
-        for futures in self._waiters.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(waiters)
+        for waiting in self._waiters.values():
+            for waiter in waiting:
+                if not waiter.future.done():
+                    waiter.future.set_exception(waiters)
         for stream in list(self._streams):
             stream.end(streams)

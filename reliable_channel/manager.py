@@ -161,6 +161,8 @@ async def budget_of(
     narrower: RateLimitConfig | None,
 ) -> ChannelBudget:
     """Return a channel's share of the node's epoch budget, with its own ledger where it has one."""
+    # A channel with a store of its own keeps the node's ledger there as well.
+    node.epoch_budget.absorb(await store.load_ledger(node.epoch_budget.scope))
     own = None
     if narrower is not None and narrower.enabled:
         # Epoch numbers of different periods cannot be compared, so the scope names the period.

@@ -58,6 +58,7 @@ class EventStream:
         self._channel_id = channel_id
         self._read = read
         self._shown = last_sequence
+        self._taken = last_sequence if after is None else after
         self._cursor = last_sequence if after is None else after
         self._replaying = after is not None and after < last_sequence
         self._replayed: deque[ChannelEvent] = deque()
@@ -66,6 +67,7 @@ class EventStream:
         self._wake = asyncio.Event()
         self._closed = False
         self._error: ReliableChannelError | None = None
+        self._overflow = 0
         self._on_close = on_close
 
     @property
@@ -77,12 +79,14 @@ class EventStream:
         """Take an event from the channel; while the stream replays, the store keeps it instead."""
         if event.sequence:
             self._shown = event.sequence
-        if self._replaying or self._error is not None:
+        replayed = 0 < event.sequence <= self._taken
+        if self._replaying or replayed or self._overflow or self._error is not None:
             return
         if len(self._pending) >= self._max_pending:
-            self._error = SlowConsumerError(self._cursor, len(self._pending))
+            self._overflow = len(self._pending)
             self._pending.clear()
         else:
+            self._taken = event.sequence or self._taken
             self._pending.append(event)
         self._wake.set()
 
@@ -98,6 +102,7 @@ class EventStream:
             on_close, self._on_close = self._on_close, _nothing
             on_close(self)
         self._pending.clear()
+        self._replayed.clear()
         self._replaying = False
         self.end()
 
@@ -123,6 +128,8 @@ class EventStream:
                 return event
             if self._replaying:
                 continue
+            if self._overflow:
+                raise SlowConsumerError(self._cursor, self._overflow)
             if self._error is not None:
                 raise self._error
             if self._closed:
@@ -136,6 +143,7 @@ class EventStream:
         for record in page:
             self._replayed.append(event_from_record(self._channel_id, record))
         reached = page[-1].sequence if page else self._cursor
+        self._taken = max(self._taken, reached)
         if reached >= self._shown or not page:
             self._replaying = False
 

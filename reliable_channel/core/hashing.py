@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from Crypto.Hash import keccak
+
 # The backend is named: eth_hash.auto would pick one by an environment variable, on first use.
 from eth_hash.backends.pycryptodome import CryptodomeBackend
 
@@ -31,3 +33,16 @@ def keccak256_parts(*parts: bytes) -> bytes:
     for part in parts:
         hasher.update(part)
     return hasher.digest()
+
+
+def zeros_until(data: bytes, digest: bytes, limit: int) -> int | None:
+    """Return how many zero bytes after the data give the digest; None when none up to the limit do.
+
+    The data is hashed once; each zero costs one permutation.
+    """
+    hasher = keccak.new(data=data, digest_bits=256, update_after_digest=True)
+    for count in range(limit + 1):
+        if hasher.digest() == digest:
+            return count
+        hasher.update(b"\0")
+    return None

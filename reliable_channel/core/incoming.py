@@ -40,6 +40,9 @@ from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 MAX_LAMPORT: Final = 1 << 63
 """Lamport times from here on are malformed: signed 64-bit readers would see them negative."""
 
+INCOMPLETE_EPOCHS: Final = 3
+"""Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
+
 SETTLE_TIMER: Final = ("settle", "")
 MISSING_TIMER: Final = ("missing", "")
 
@@ -116,7 +119,7 @@ class IncomingPipeline:
             return "malformed_kind"
         if not is_identifier(message.sender_id):
             return "invalid_sender_id"
-        if not message.message_id or len(message.message_id.encode()) > MAX_MESSAGE_ID_BYTES:
+        if not is_message_id(message.message_id):
             return "invalid_message_id"
         if message.lamport_timestamp is not None and message.lamport_timestamp >= MAX_LAMPORT:
             return "invalid_lamport_timestamp"
@@ -124,7 +127,7 @@ class IncomingPipeline:
         if len(message.causal_history) > limit or len(message.repair_request) > limit:
             return "history_too_long"
         for entry in message.causal_history:
-            if not entry.message_id or len(entry.message_id) > MAX_MESSAGE_ID_BYTES:
+            if not is_message_id(entry.message_id):
                 return "invalid_history_entry"
         return None
 
@@ -211,6 +214,7 @@ class IncomingPipeline:
             bloom_filter = message.bloom_filter if fresh else None
             self.outgoing.hear(message.sender_id, message.causal_history, bloom_filter, now)
             state.debt.hear(message.sender_id, message.causal_history)
+            self.outgoing.drop_needless_sync()
         group = state.group(now)
         if message.kind is SdsKind.SYNC:
             state.sync.heard_sync(now, group)
@@ -223,11 +227,13 @@ class IncomingPipeline:
         if lamport is not None and lamport < self.causal.floor:
             return
         may_predate = self.is_settling()
+        in_order = message.kind is SdsKind.CONTENT
         for entry in message.causal_history:
             known = self.state.log.known.get(entry.message_id)
             if known is not None:
-                # Histories are in order: what follows a message of our time is of our time.
-                may_predate = may_predate and known.lamport < self.causal.floor
+                if in_order and known.lamport >= self.causal.floor:
+                    # What follows a message of our time in a content message's history is of our time.
+                    may_predate = False
             elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
                 if self.missing.track(entry, message.sender_id, self.now, may_predate=may_predate):
                     self.watch_missing()
@@ -274,6 +280,10 @@ class IncomingPipeline:
         if reason is not None:
             self.state.outbox.drop(reason)
             return
+        rival = self.reassembler.sets.get(key)
+        if rival is not None and rival.ephemeral:
+            # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
+            self.reassembler.drop_data(rival)
         self.accept(message, index, segment.data_segment_count, transport_hash, logged=False)
         payload = self.reassembler.add(key, segment, ephemeral=False)
         self.join(payload, message, index)
@@ -322,7 +332,7 @@ class IncomingPipeline:
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
         self.state.outbox.count("late_segments")
         self.after_accept(message)
-        self.causal.release(self.causal.meet(message.message_id))
+        self.causal.release_waiters((message.message_id,))
 
     def accept(
         self,
@@ -383,7 +393,10 @@ class IncomingPipeline:
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
-        wait = self.state.segmentation.incomplete_timeout_ms * MS
+        wait = max(
+            self.state.segmentation.incomplete_timeout_ms * MS,
+            INCOMPLETE_EPOCHS * self.outgoing.queue.budget.period,
+        )
         self.state.timers.set(("set", payload.serial), self.now + wait)
 
     # -- whole payloads ---------------------------------------------------------------------------
@@ -510,6 +523,8 @@ class IncomingPipeline:
 
     def lost(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
         """Tell the application that a message will not be waited for."""
+        if not is_identifier(sender_id or ""):
+            sender_id = None
         self.state.outbox.count("messages_lost")
         self.state.outbox.emit(
             MessageLostEvent(
@@ -543,6 +558,8 @@ class IncomingPipeline:
             return
         if segment is None:
             self.deliver(self.passing_payload(message, message.content or b""))
+        elif segment.data_segment_count == 1 and segment.is_parity:
+            self.state.outbox.drop("parity_of_one_segment")
         elif segment.data_segment_count == 1:
             if keccak256(segment.payload) != segment.entire_message_hash:
                 self.state.outbox.drop("hash_mismatch")
@@ -579,11 +596,15 @@ class IncomingPipeline:
             self.state.outbox.drop(reason)
             return
         held = self.reassembler.sets.get(key)
-        payload = self.reassembler.add(key, segment, ephemeral=held is None)
+        if held is not None and not held.ephemeral and not segment.is_parity:
+            self.state.outbox.drop("conflicting_segment")
+            return
+        payload = self.reassembler.add(key, segment, ephemeral=True)
         if segment.is_parity:
             self.state.outbox.count("parity_received")
             for entry in message.causal_history:
                 payload.dependencies.setdefault(entry.message_id, entry)
+            self.look_for(message)
         else:
             self.state.outbox.count("segments_received")
             payload.ids[segment.data_segment_index] = message.message_id
@@ -608,16 +629,19 @@ class IncomingPipeline:
             self.state.outbox.count("store_queries")
             self.state.outbox.fetch(hashes)
 
-    def fetched(self, found: Sequence[tuple[bytes, bytes]], now: Nanoseconds) -> None:
+    def fetched(self, found: Sequence[tuple[bytes, bytes | None]], now: Nanoseconds) -> None:
         """Take the answer of the store to a Fetch.
 
         Args:
-            found: Transport hash and decrypted bytes of each message that it had.
+            found: Transport hash and decrypted bytes of each message that it had; None where it does not decrypt.
             now: Unix time, nanoseconds.
         """
         self.now = now
         for transport_hash, data in found:
-            self.receive(data, transport_hash, now)
+            if data is None:
+                self.state.outbox.drop("decrypt_failed")
+            else:
+                self.receive(data, transport_hash, now)
         self.missing.answered([transport_hash for transport_hash, _ in found])
 
     def watch_missing(self) -> None:
@@ -685,6 +709,13 @@ class IncomingPipeline:
             self.reassembler.remove(payload)
             self.state.outbox.count("incomplete_dropped")
             self.give_up(payload, "incomplete_timeout")
+
+
+def is_message_id(text: str) -> bool:
+    """Tell whether a text may be a message id: 1 to 256 bytes of UTF-8."""
+    if text.isascii():
+        return 0 < len(text) <= MAX_MESSAGE_ID_BYTES
+    return len(text.encode()) <= MAX_MESSAGE_ID_BYTES
 
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:

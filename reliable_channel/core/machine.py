@@ -134,7 +134,8 @@ class ChannelMachine:
         snapshot = snapshot or {}
         record = next(iter(rows_of(snapshot, ChannelRecord)), None)
         check_kept(record, content_topic, sender_id, sds)
-        self.random = Random(seed)
+        # A seed used again for kept state must not mint the same request ids again.
+        self.random = Random(seed if record is None else f"{seed} {record.last_wrap_ns}")
         self.state = ChannelState(
             channel_id=channel_id,
             sender_id=sender_id,
@@ -167,13 +168,20 @@ class ChannelMachine:
         )
         self.incoming.causal.floor = record.floor if record else now // MS
         self.started = False
-        self.snapshot = snapshot
+        self.take_back(snapshot, now)
 
     # -- inputs -----------------------------------------------------------------------------------
 
     def start(self, now: Nanoseconds) -> Effects:
-        """Go on where the kept state left off; nothing is published before."""
-        snapshot, self.snapshot = self.snapshot, {}
+        """Begin to publish; what was missed while the channel was closed has been received before."""
+        group = self.state.group(now)
+        self.state.sync.owe(now, group)
+        self.state.sync.active(now, group)
+        self.started = True
+        return self.conclude(now)
+
+    def take_back(self, snapshot: Snapshot, now: Nanoseconds) -> None:
+        """Take the kept rows back; what that asks for is among the effects of the next input."""
         self.incoming.now = now
         self.state.log.restore(rows_of(snapshot, LogRecord))
         for debt in rows_of(snapshot, DebtRecord):
@@ -182,11 +190,6 @@ class ChannelMachine:
                 self.state.debt.add(debt.message_id, known.payload, known.segment_count)
         restore_outgoing(self.outgoing, snapshot, now)
         restore_incoming(self.incoming, snapshot, now)
-        group = self.state.group(now)
-        self.state.sync.owe(now, group)
-        self.state.sync.active(now, group)
-        self.started = True
-        return self.conclude(now)
 
     def send(
         self, payload: object, now: Nanoseconds, *, ephemeral: bool = False
@@ -250,8 +253,13 @@ class ChannelMachine:
         self.outgoing.publish_failed(segment_id, error, now, retryable=retryable)
         return self.conclude(now)
 
-    def fetched(self, found: Sequence[tuple[bytes, bytes]], now: Nanoseconds) -> Effects:
-        """Take the store's answer to a ``Fetch``: transport hash and decrypted bytes of what it had."""
+    def fetched(self, found: Sequence[tuple[bytes, bytes | None]], now: Nanoseconds) -> Effects:
+        """Take the store's answer to a ``Fetch``.
+
+        Args:
+            found: Transport hash and decrypted bytes of each message it had; None where it does not decrypt.
+            now: Unix time, nanoseconds.
+        """
         self.incoming.fetched(found, now)
         return self.conclude(now)
 

@@ -178,7 +178,8 @@ class OutgoingPipeline:
     def enter(self, segment: OutgoingSegment) -> None:
         """Make a segment of ours known and logged; with ``message_id="content"`` it may be already."""
         segment.pair = hash_pair(segment.message_id)
-        if segment.message_id not in self.state.log:
+        segment.made_known = segment.message_id not in self.state.log
+        if segment.made_known:
             self.state.log.add(
                 KnownMessage(
                     segment.message_id,
@@ -289,7 +290,7 @@ class OutgoingPipeline:
                 causal_history=history,
                 bloom_filter=state.log.bloom_bytes(),
             )
-            state.debt.settle(segment.history)
+            segment.settled = tuple(state.debt.settle(entry.message_id for entry in history))
             group = state.group(now)
             state.sync.owe(now, group)
             state.sync.active(now, group)
@@ -323,7 +324,7 @@ class OutgoingPipeline:
         """Compose and publish a sync message."""
         state = self.state
         self.last_sync_ns = max(now, self.last_sync_ns + 1)
-        named = state.sync.compose()
+        named = state.sync.compose(self.segmenter.sync_entry_room)
         message_id = keccak256_parts(
             state.sender_id.encode(), str(self.last_sync_ns).encode()
         ).hex()
@@ -373,7 +374,7 @@ class OutgoingPipeline:
                     channel_id=self.state.channel_id,
                     time_ns=now,
                     request_id=request.request_id,
-                    expected_at_ns=expected,
+                    expected_at=expected,
                 )
             )
 
@@ -395,6 +396,14 @@ class OutgoingPipeline:
             self.sync_count += 1
             turn = SyncTurn(idle=idle)
             self.queue.put(TrafficClass.SYNC, f"sync:{self.sync_count}", turn, now)
+
+    def drop_needless_sync(self) -> None:
+        """Let a waiting sync go when nothing is owed any more: somebody else has acknowledged."""
+        if self.state.debt:
+            return
+        for segment_id, turn in list(self.queue.queues[TrafficClass.SYNC].items()):
+            if isinstance(turn, SyncTurn) and not turn.idle:
+                self.queue.discard(TrafficClass.SYNC, segment_id)
 
     def idle_due(self, now: Nanoseconds) -> None:
         """Break a silence."""
@@ -483,18 +492,33 @@ class OutgoingPipeline:
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
         elif isinstance(flight.turn, OutgoingSegment):
-            flight.turn.in_flight = False
-            if not flight.turn.request.is_final:
-                self.segment_failed(flight.turn, error, now, retryable=retryable)
+            segment = flight.turn
+            segment.in_flight = False
+            if segment.request.is_final:
+                self.failed_late(segment, now)
+            elif segment.request.anybody_has(segment.index):
+                self.propagated(segment, now)
+                self.start_timer(segment, now)
+            else:
+                self.segment_failed(segment, error, now, retryable=retryable)
+
+    def failed_late(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Take an id out of the log that was in flight when its request ended, and never went out."""
+        if segment.request.state is RequestState.SEND_ERROR and not segment.propagated:
+            self.withdraw_id(segment, now)
 
     def sync_failed(self, turn: SyncTurn, now: Nanoseconds) -> None:
         """Owe again what a sync that did not go out had named."""
-        for message_id in turn.named:
+        self.owe_again(turn.named)
+        if self.state.debt:
+            self.state.timers.set_earlier(SYNC_TIMER, now + REDO_FIRST_NS)
+
+    def owe_again(self, message_ids: Iterable[MessageId]) -> None:
+        """Put acknowledgements back that a message named and did not carry to anybody."""
+        for message_id in message_ids:
             known = self.state.log.known.get(message_id)
             if known is not None:
                 self.state.debt.add(message_id, known.payload, known.segment_count)
-        if self.state.debt:
-            self.state.timers.set_earlier(SYNC_TIMER, now + REDO_FIRST_NS)
 
     def segment_failed(
         self, segment: OutgoingSegment, error: str, now: Nanoseconds, *, retryable: bool
@@ -540,9 +564,9 @@ class OutgoingPipeline:
         """
         touched: dict[RequestId, Request] = {}
         for entry in entries:
-            found = self.book.index.get(entry.message_id)
-            if found is not None and found[0].acknowledge(participant, found[1]):
-                touched[found[0].request_id] = found[0]
+            for request, index in self.book.index.get(entry.message_id, ()):
+                if request.acknowledge(participant, index):
+                    touched[request.request_id] = request
         if bloom_filter and self.book.outstanding:
             for segment in self.possible(participant, bloom_filter):
                 if segment.request.acknowledge(participant, segment.index):
@@ -651,7 +675,7 @@ class OutgoingPipeline:
 
     def send_error(self, request: Request, error: str, now: Nanoseconds) -> None:
         """End a request that could not be handed to the network whole."""
-        self.withdraw_ids(request)
+        self.withdraw_ids(request, now)
         self.finish(request, RequestState.SEND_ERROR, error)
         self.state.outbox.emit(
             MessageSendErrorEvent(
@@ -662,21 +686,30 @@ class OutgoingPipeline:
             )
         )
 
-    def withdraw_ids(self, request: Request) -> None:
+    def withdraw_ids(self, request: Request, now: Nanoseconds) -> None:
         """Take ids of segments that were never published out of the log."""
         for segment in reversed(request.segments):
-            unpublished = not segment.propagated and not segment.in_flight
-            if unpublished and not request.ephemeral and segment.message_id in self.state.log:
-                self.state.log.withdraw(segment.message_id, segment.history)
+            if not segment.propagated and not segment.in_flight:
+                self.withdraw_id(segment, now)
+
+    def withdraw_id(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Take the id of a segment that was never published out of the log; what it acknowledged is owed again."""
+        if segment.made_known and segment.message_id in self.state.log:
+            self.state.log.withdraw(segment.message_id, segment.history)
+        if segment.settled:
+            self.owe_again(segment.settled)
+            segment.settled = ()
+            self.state.sync.owe(now, self.state.group(now))
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> None:
         """Undo a ``send`` none of which was given to the node, as if it had never been made."""
         request = self.book.requests[request_id]
         for segment in request.segments:
-            if segment.in_flight:
-                segment.in_flight = False
-                self.queue.landed(segment.segment_id, now, certain_failure=True)
-        self.withdraw_ids(request)
+            segment.in_flight = False
+        for segment_id in list(self.queue.in_flight):
+            if segment_id.rpartition(":")[0] == request_id:
+                self.queue.landed(segment_id, now, certain_failure=True)
+        self.withdraw_ids(request, now)
         self.finish(request, RequestState.SEND_ERROR, "withdrawn")
         self.book.forget(request_id)
 
@@ -695,7 +728,10 @@ class OutgoingPipeline:
             segment.header = None
             self.state.outbox.delete(BodyRecord, segment.message_id, "content")
             self.state.outbox.delete(BodyRecord, segment.message_id, "header")
-        for index in range(self.segmenter.parity_count(request.segment_count)):
+        # An ephemeral payload is never acknowledged, so its parity helps also after it was sent.
+        needless = state is not RequestState.SENT
+        parity_waiting = self.segmenter.parity_count(request.segment_count) if needless else 0
+        for index in range(parity_waiting):
             parity_id = f"{request.request_id}:{request.segment_count + index + 1}"
             self.queue.discard(TrafficClass.PARITY, parity_id)
         self.book.finish(request, state, error)

@@ -167,6 +167,16 @@ class EpochRateLimiter:
         """Transmissions counted in `epoch`; above the limit only by late confirmations."""
         return self._used
 
+    @property
+    def scope(self) -> str:
+        """Whose ledger it is; the key of its record."""
+        return self._scope
+
+    @property
+    def period(self) -> Nanoseconds:
+        """Length of an epoch, nanoseconds."""
+        return self._period
+
     def remaining(self, now: Nanoseconds) -> int:
         """Return how many transmissions are left in all, without those held for open outcomes."""
         self._advance(now)
@@ -344,6 +354,11 @@ class EpochRateLimiter:
         allowed = max(1, self._allowance(TrafficClass.SYNC))
         return min(left, left * max(1, len(self._lines[TrafficClass.SYNC])) // allowed)
 
+    def absorb(self, record: LedgerRecord | None) -> None:
+        """Count what another store has kept of this ledger; the larger (epoch, used) stands."""
+        if record is not None and (record.epoch, record.used) > (self._epoch, self._used):
+            self._epoch, self._used = record.epoch, record.used
+
     def record(self) -> LedgerRecord:
         """Return what has to be durable before an admitted transmission is made."""
         return LedgerRecord(scope=self._scope, epoch=self._epoch, used=self._used)
@@ -505,6 +520,11 @@ class ChannelBudget:
     def enabled(self) -> bool:
         """Whether anything limits this channel."""
         return any(ledger.enabled for ledger in self._ledgers)
+
+    @property
+    def period(self) -> Nanoseconds:
+        """Length of the longest epoch that limits this channel, nanoseconds; 0 where nothing limits."""
+        return max((ledger.period for ledger in self._ledgers if ledger.enabled), default=0)
 
     def remaining(self, now: Nanoseconds) -> int | None:
         """Return how many transmissions are left to it now; None where nothing limits."""

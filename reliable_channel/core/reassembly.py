@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core import reed_solomon
-from reliable_channel.core.hashing import keccak256
+from reliable_channel.core.hashing import keccak256, zeros_until
 from reliable_channel.core.wire import HistoryEntry, SegmentMessage
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
@@ -23,9 +23,6 @@ SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
 
 PARITY_CODES: Final = ("leopard", "reedsolo")
 """Names of the values of the ``parity_code`` field."""
-
-MAX_CUTS: Final = 256
-"""Lengths that are tried for a rebuilt payload whose sender wrote none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -141,8 +138,7 @@ class Reassembler:
         payload = self.sets.get(key)
         if payload is None:
             payload = self.open_set(key, ephemeral=ephemeral)
-        if not ephemeral:
-            payload.ephemeral = False
+        payload.ephemeral = payload.ephemeral and ephemeral
         if segment.is_parity:
             payload.parity[segment.parity_segment_index] = segment.payload
         else:
@@ -160,6 +156,15 @@ class Reassembler:
         self.sets[key] = payload
         self.sender_sets[key[0]] = self.sender_sets.get(key[0], 0) + 1
         return payload
+
+    def drop_data(self, payload: IncomingPayload) -> None:
+        """Let go of the data segments of a set; its parity stays."""
+        freed = sum(map(len, payload.data.values()))
+        payload.data.clear()
+        payload.ids.clear()
+        payload.octets -= freed
+        self.octets -= freed
+        self.sender_octets[payload.sender_id] -= freed
 
     def remove(self, payload: IncomingPayload) -> None:
         """Let go of a set: it is complete, or given up."""
@@ -245,10 +250,10 @@ def cut_last(payload: IncomingPayload, length: int, chunk: int, digest: bytes) -
     if length:
         payload.data[last_index] = last[: length - last_index * chunk]
         return True
-    head = b"".join([payload.data[index] for index in range(last_index)])
-    shortest = len(last.rstrip(b"\0"))
-    for size in range(shortest, min(len(last), shortest + MAX_CUTS) + 1):
-        if keccak256(head + last[:size]) == digest:
-            payload.data[last_index] = last[:size]
-            return True
-    return False
+    shortest = last.rstrip(b"\0")
+    head = b"".join([*(payload.data[index] for index in range(last_index)), shortest])
+    zeros = zeros_until(head, digest, len(last) - len(shortest))
+    if zeros is None:
+        return False
+    payload.data[last_index] = last[: len(shortest) + zeros]
+    return True

@@ -54,6 +54,8 @@ class OutgoingSegment:
         suffix: The encoded content field.
         header: All other fields, encoded at the first dispatch and unchanged since; None before.
         pair: The hashes of its id, for bloom filters.
+        made_known: It put its id in the log; with ``message_id="content"`` an equal one may have.
+        settled: Acknowledgements owed that its first dispatch paid.
         in_flight: The node has it and has not reported.
         queued: It waits to be given to the node.
         propagated: The node has reported it at least once.
@@ -72,6 +74,8 @@ class OutgoingSegment:
     suffix: bytes
     header: bytes | None = None
     pair: HashPair = (0, 0)
+    made_known: bool = True
+    settled: tuple[MessageId, ...] = ()
     in_flight: bool = False
     queued: bool = False
     propagated: bool = False
@@ -227,8 +231,8 @@ class RequestBook:
         self.open_octets = 0
         self.open_count = 0
         self.finished: OrderedDict[RequestId, None] = OrderedDict()
-        self.index: dict[MessageId, tuple[Request, int]] = {}
-        self.outstanding: dict[MessageId, OutgoingSegment] = {}
+        self.index: dict[MessageId, list[tuple[Request, int]]] = {}
+        self.outstanding: dict[RequestId, OutgoingSegment] = {}
 
     def open(self, request: Request) -> None:
         """Enter a request with its segments."""
@@ -237,8 +241,9 @@ class RequestBook:
         self.open_count += 1
         for segment in request.segments:
             if not request.ephemeral:
-                self.index[segment.message_id] = (request, segment.index)
-                self.outstanding[segment.message_id] = segment
+                # With ids of the content, equal contents in several requests share one id.
+                self.index.setdefault(segment.message_id, []).append((request, segment.index))
+                self.outstanding[segment.segment_id] = segment
 
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request; its segments are let go, its state can still be asked for a while."""
@@ -247,7 +252,7 @@ class RequestBook:
         self.open_octets -= request.payload_bytes
         self.open_count -= 1
         for segment in request.segments:
-            self.outstanding.pop(segment.message_id, None)
+            self.outstanding.pop(segment.segment_id, None)
             self.outbox.delete(OutgoingRecord, request.request_id, segment.index)
         self.finished[request.request_id] = None
         self.outbox.put(request.record())
@@ -263,8 +268,10 @@ class RequestBook:
         del self.finished[request_id]
         request = self.requests.pop(request_id)
         for segment in request.segments:
-            if self.index.get(segment.message_id, (None,))[0] is request:
-                del self.index[segment.message_id]
+            found = self.index.get(segment.message_id, [])
+            found[:] = [place for place in found if place[0] is not request]
+            if not found:
+                self.index.pop(segment.message_id, None)
         self.outbox.delete(RequestRecord, request_id)
         for participant in request.acknowledged:
             self.outbox.delete(AcknowledgementRecord, request_id, participant)

@@ -8,7 +8,7 @@ Spec: LIP-243 (Segmentation); RELIABLE-CHANNEL-API, Outgoing message processing,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
@@ -58,8 +58,20 @@ class SegmentPlan:
     parity_count: int
 
 
-def sds_header_bytes(channel_id: ChannelId, sender_id: ParticipantId, config: SdsConfig) -> int:
+def sds_header_bytes(
+    channel_id: ChannelId,
+    sender_id: ParticipantId,
+    config: SdsConfig,
+    *,
+    extra_entries: int = MAX_BRANCHES + MAX_LATE_HINTS,
+) -> int:
     """Return the largest size in bytes that all fields of an SDS message but its content can have here.
+
+    Args:
+        channel_id: The channel.
+        sender_id: Ours.
+        config: Size of histories and filter.
+        extra_entries: History entries beyond ``causal_history_size``.
 
     Spec: RELIABLE-CHANNEL-API, Outgoing message processing, step 1: "all that is not content".
     """
@@ -74,7 +86,7 @@ def sds_header_bytes(channel_id: ChannelId, sender_id: ParticipantId, config: Sd
         message_id="x" * 64,
         channel_id=channel_id,
         lamport_timestamp=_MAX_UINT64,
-        causal_history=(entry,) * (config.causal_history_size + MAX_BRANCHES + MAX_LATE_HINTS),
+        causal_history=(entry,) * (config.causal_history_size + extra_entries),
         bloom_filter=bloom,
         repair_request=(entry,) * REPAIR_ENTRIES,
     )
@@ -151,6 +163,13 @@ class Segmenter:
                 f"limit of {max_message_bytes} bytes; lower bloom_capacity or causal_history_size"
             )
             raise ConfigurationError(text)
+        without_entries = replace(sds, causal_history_size=1)
+        self.sync_entry_room = (
+            max_message_bytes
+            - waku_header_bytes(content_topic)
+            - encryption_overhead
+            - sds_header_bytes(channel_id, sender_id, without_entries, extra_entries=0)
+        )
         self.max_segments = min(segmentation.max_total_segments, MAX_SENT_SEGMENTS)
         self.max_payload_bytes = self.largest_data_count() * self.chunk_bytes
 

@@ -10,7 +10,7 @@ Spec: LIP-109 (SDS), Deliver. Deviation: order is kept between payloads, not seg
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -145,6 +145,7 @@ class CausalOrder:
         """Deliver payloads and everything that waited only for them, lowest (Lamport time, id) first."""
         heap = [(payload.position, payload.serial, payload) for payload in ready]
         heapify(heap)
+        nearer: dict[int, IncomingPayload] = {}
         while heap:
             payload = heappop(heap)[2]
             self.unpark(payload)
@@ -154,25 +155,39 @@ class CausalOrder:
             self.log.extend_frontier(payload.ids[max(payload.ids)], payload.dependencies)
             self.deliver(payload)
             for message_id in payload.ids.values():
-                for free in self.meet(message_id):
-                    heappush(heap, (free.position, free.serial, free))
+                for waiter in self.meet(message_id):
+                    if waiter.unmet:
+                        nearer[waiter.serial] = waiter
+                    else:
+                        heappush(heap, (waiter.position, waiter.serial, waiter))
+        for waiter in nearer.values():
+            if waiter.serial in self.parked and self.closes_cycle(waiter):
+                self.force(waiter)
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:
-        """Note that an id needs no more waiting; return the payloads that now wait for nothing."""
-        free = []
-        for payload in self.waiting.pop(message_id, {}).values():
+        """Note that an id needs no more waiting; return the payloads that waited for it."""
+        waiters = list(self.waiting.pop(message_id, {}).values())
+        for payload in waiters:
             payload.unmet.pop(message_id, None)
-            if not payload.unmet:
-                free.append(payload)
-        return free
+        return waiters
 
-    def excuse(self, message_ids: Iterable[MessageId]) -> None:
+    def release_waiters(self, message_ids: Iterable[MessageId]) -> None:
+        """Deliver what waited only for these ids, which need no more waiting."""
+        waiters = {
+            payload.serial: payload
+            for message_id in message_ids
+            for payload in self.meet(message_id)
+        }
+        self.release([payload for payload in waiters.values() if not payload.unmet])
+        for payload in waiters.values():
+            if payload.serial in self.parked and self.closes_cycle(payload):
+                self.force(payload)
+
+    def excuse(self, message_ids: Sequence[MessageId]) -> None:
         """Let ids count as met without a trace: they are from before our time, or outside the order."""
-        ready = []
         for message_id in message_ids:
             self.passing.add(message_id)
-            ready.extend(self.meet(message_id))
-        self.release(ready)
+        self.release_waiters(message_ids)
 
     def lose(self, message_id: MessageId, now: Nanoseconds) -> None:
         """Give an id up: it counts as met from now on, and what still comes of it comes late."""
@@ -180,7 +195,7 @@ class CausalOrder:
         if forgotten is not None:
             self.outbox.delete(LostRecord, forgotten)
         self.outbox.put(LostRecord(message_id=message_id, lost_ns=now))
-        self.release(self.meet(message_id))
+        self.release_waiters((message_id,))
 
     def force(self, payload: IncomingPayload) -> None:
         """Deliver a parked payload now, parked ones that it waits for first."""
@@ -205,15 +220,24 @@ class CausalOrder:
         return list(chain.values()), list(missing)
 
     def closes_cycle(self, payload: IncomingPayload) -> bool:
-        """Tell whether a newly parked payload waits only for payloads that in the end wait for it.
+        """Tell whether a parked payload waits only for payloads that in the end wait for it.
 
         Only foreign senders produce cycles: ours fix the histories of a payload's segments in one step. ``force``
         then delivers the lowest (Lamport time, id) first.
         """
         if not any(message_id in self.waiting for message_id in payload.ids.values()):
             return False
-        chain, missing = self.closure(payload)
-        return not missing and len(chain) > 1
+        seen = {payload.serial}
+        stack = [payload]
+        while stack:
+            for message_id in stack.pop().unmet:
+                holder = self.holder.get(message_id)
+                if holder is None or holder.serial not in self.parked:
+                    return False
+                if holder.serial not in seen:
+                    seen.add(holder.serial)
+                    stack.append(holder)
+        return True
 
     def overflow(self) -> IncomingPayload | None:
         """Return the oldest parked payload when the parking lot is above its bounds, else None."""

@@ -275,7 +275,7 @@ class MessageLog:
             return
         self.bloom.clear()
         unlogged = [item.message_id for item in self.known.values() if not item.logged]
-        for message_id in (*unlogged, *self.newest(count))[-count:]:
+        for message_id in (*unlogged, *self.newest(max(0, count - len(unlogged)))):
             self.bloom.add(message_id)
 
     def bloom_bytes(self) -> bytes | None:

@@ -80,6 +80,7 @@ class MissingMessages:
         self.messages: dict[MessageId, MissingMessage] = {}
         self.named_by: dict[ParticipantId, int] = {}
         self.asking: dict[bytes, MessageId] = {}
+        self.asked_for: list[MessageId] = []
 
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self.messages
@@ -156,6 +157,7 @@ class MissingMessages:
             if len(self.asking) + len(missing.hints) > MAX_QUERY_HASHES:
                 break
             missing.asked += 1
+            self.asked_for.append(missing.message_id)
             self.asking.update(dict.fromkeys(missing.hints, missing.message_id))
             if missing.asked < len(QUERY_DELAYS_NS):
                 missing.next_query_ns = max(
@@ -182,16 +184,18 @@ class MissingMessages:
                 if not missing.hints:
                     missing.next_query_ns = 0
         self.asking.clear()
+        self.asked_for.clear()
         self.schedule()
 
     def failed(self, now: Nanoseconds) -> None:
         """Take note that the store could not be asked; the same is asked again later."""
-        for message_id in dict.fromkeys(self.asking.values()):
+        for message_id in self.asked_for:
             missing = self.messages.get(message_id)
             if missing is not None:
                 missing.asked -= 1
                 missing.next_query_ns = now + RETRY_NS
         self.asking.clear()
+        self.asked_for.clear()
         self.schedule()
 
     def schedule(self) -> None:

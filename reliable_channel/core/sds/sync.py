@@ -10,7 +10,7 @@ Spec: LIP-109 (SDS), Periodic sync message; RFC 5401 §6 for the back-off. Devia
 from __future__ import annotations
 
 import math
-from itertools import islice
+from itertools import chain
 from random import Random
 from typing import Final
 
@@ -22,6 +22,9 @@ from reliable_channel.types import MS, MessageId, Nanoseconds
 
 SYNC_ENTRIES: Final = 64
 """Ids that one sync message names."""
+
+ENTRY_OVERHEAD: Final = 32 + 16
+"""Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
 
 URGENT_SHARE: Final = 0.1
 """With a whole sync's worth of ids owed, the back-off is drawn from this share of the usual time."""
@@ -112,12 +115,22 @@ class SyncPolicy:
         spread = backoff_ns(0.5 * self.idle_interval_ns, group, self.random)
         self.timers.set(IDLE_TIMER, now + self.idle_interval_ns + spread)
 
-    def compose(self) -> tuple[MessageId, ...]:
-        """Return the ids that a sync sent now names: the owed first, then the newest known ones."""
-        owed = list(islice(self.debt, SYNC_ENTRIES))
-        chosen = dict.fromkeys(owed)
-        for message_id in self.log.newest_first():
+    def compose(self, room: int = 1 << 30) -> tuple[MessageId, ...]:
+        """Return the ids that a sync sent now names: the owed first, then the newest known ones.
+
+        Args:
+            room: Bytes that all entries may take together.
+        """
+        chosen: dict[MessageId, None] = {}
+        for message_id in chain(self.debt, self.log.newest_first()):
             if len(chosen) >= SYNC_ENTRIES:
                 break
-            chosen.setdefault(message_id)
+            if message_id in chosen:
+                continue
+            known = self.log.known.get(message_id)
+            if known is not None:
+                room -= len(message_id.encode()) + len(known.sender_id.encode()) + ENTRY_OVERHEAD
+                if room < 0:
+                    break
+            chosen[message_id] = None
         return tuple(chosen)

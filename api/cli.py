@@ -1,0 +1,146 @@
+"""The command line: ``reliable-channel COMMAND``.
+
+Each command is a module of its own. The function here declares its options, imports the module only when it is called,
+so that ``--help`` need not wait for the library, and hands over. What goes wrong is written here and nowhere else, as
+one line on standard error. Nothing here may do a command's work.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+PROGRAM: Final = "reliable-channel"
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+"""Exit codes: it did not work, it was called wrongly, and, as shells have it, Ctrl-C."""
+
+# Plain help looks the same on a terminal, in a pipe and at any width. A bug's traceback never shows
+# the values of variables: keys are among them.
+app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Run the command that the arguments of the process name, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A file name may hold what the terminal's encoding does not.
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:])
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:  # said already; the interpreter would say it once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; what goes wrong is one line on standard error."""
+    try:
+        result = app(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        result = INTERRUPTED
+    except Exception as error:
+        code, text = explain(error)
+        complain(text)
+        return code
+    if result == INTERRUPTED:
+        complain("interrupted")
+    return result if isinstance(result, int) else 0
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """Return the exit code and the line for an error; a bug is raised again.
+
+    Args:
+        error: What a command, or the reading of its options, raised.
+    """
+    describe = getattr(error, "format_message", None)
+    if describe is not None:  # typer's own errors; no version exports a base for all of them
+        return MISUSED, str(describe())
+    from reliable_channel import ConfigurationError, ReliableChannelError
+
+    if isinstance(error, ReliableChannelError):
+        return MISUSED if isinstance(error, ConfigurationError) else FAILED, str(error)
+    if isinstance(error, OSError):
+        return FAILED, error.strerror or str(error)
+    raise error
+
+
+def complain(text: str) -> None:
+    """Write a text to standard error as one line, whatever it holds."""
+    typer.echo(f"{PROGRAM}: {' '.join(text.split())}", err=True)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end, when it is wanted."""
+    if wanted:
+        from reliable_channel import __version__
+
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Messages that arrive whole, once and in order, over networks that promise none of it."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(MISUSED)
+
+
+@app.command()
+def demo(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="What to send; by default a large file of the running Python.",
+            show_default=False,
+            readable=False,  # the command says it better
+        ),
+    ] = None,
+    loss: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of messages that each receiver loses.")
+    ] = 0.2,
+    duplicate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share that arrives twice.")
+    ] = 0.05,
+    reorder: Annotated[
+        float, typer.Option(min=0, max=1, help="Share that later ones overtake.")
+    ] = 0.1,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Draw the same faults again; by default others each time."),
+    ] = None,
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Add Reed-Solomon segments: 1 to 8 of data.")
+    ] = False,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds before it gives up.")] = 120,
+) -> None:
+    """Send a file to two receivers through a lossy network.
+
+    Everything happens in this process: one sender and two receivers on an encrypted channel, and a network between them
+    that loses, repeats and reorders messages. It ends with the numbers and the SHA-256 at each of the three, and
+    succeeds only if all of them agree and every message was acknowledged.
+    """
+    from api.demo import Faults, run_demo
+
+    faults = Faults(loss=loss, duplicate=duplicate, reorder=reorder, seed=seed)
+    run_demo(file, faults, parity=parity, timeout=timeout)

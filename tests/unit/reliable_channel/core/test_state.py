@@ -1,0 +1,168 @@
+"""The clocks and ids that both directions share."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core.state import MAX_CLOCK_LEAD_MS, ChannelState, salted_id
+from reliable_channel.records import ChannelRecord
+from reliable_channel.types import MS, SECOND
+from tests.support.builders import ALICE, BOB, CHANNEL, NOW, NOW_MS, TOPIC, salted
+
+RECORD = ChannelRecord(
+    content_topic=TOPIC,
+    sender_id=ALICE,
+    bloom_capacity=7,
+    bloom_error_rate=0.25,
+    created_ns=NOW - 5,
+    lamport_clock=NOW_MS + 77,
+    last_wrap_ns=NOW + 9,
+    floor=NOW_MS - 3,
+    settled_at_ns=NOW + 1,
+    last_event_sequence=12,
+    last_seen_ns=NOW - 2,
+    conflict_seen=True,
+    frontier=("a", "b"),
+)
+
+
+def make_state(record: ChannelRecord | None = None) -> ChannelState:
+    """Return the state of a channel."""
+    return ChannelState(
+        channel_id=CHANNEL,
+        sender_id=ALICE,
+        content_topic=TOPIC,
+        sds=SdsConfig(bloom_capacity=7, bloom_error_rate=0.25),
+        segmentation=SegmentationConfig(),
+        random=Random(1),
+        record=record,
+        now=NOW,
+    )
+
+
+# --- Lamport time --------------------------------------------------------------------------------
+
+
+def test_a_new_channel_counts_milliseconds_from_now() -> None:
+    """WIRE: lamport = max(now_ms, clock + 1)."""
+    state = make_state()
+    assert state.lamport == NOW_MS
+    assert state.next_lamport(NOW) == NOW_MS + 1
+    assert state.next_lamport(NOW + 10 * MS) == NOW_MS + 10
+
+
+def test_lamport_times_of_one_payload_are_consecutive() -> None:
+    state = make_state()
+    assert state.next_lamport(NOW + SECOND, 3) == NOW_MS + 1000
+    assert state.lamport == NOW_MS + 1002
+    assert state.next_lamport(NOW + SECOND) == NOW_MS + 1003
+
+
+def test_lamport_time_grows_although_the_clock_goes_back() -> None:
+    state = make_state()
+    first = state.next_lamport(NOW + SECOND)
+    assert state.next_lamport(NOW - 3600 * SECOND) == first + 1
+
+
+def test_a_received_lamport_time_advances_the_clock() -> None:
+    state = make_state()
+    assert state.see_lamport(NOW_MS + 50, NOW) == NOW_MS + 50
+    assert state.next_lamport(NOW) == NOW_MS + 51
+
+
+@pytest.mark.parametrize("lamport", [0, 1, 1_700_000_000, NOW_MS - 1])
+def test_a_low_lamport_time_is_taken_and_moves_nothing(lamport: int) -> None:
+    """WIRE: nothing is dropped for a low one (the Nim implementation counts seconds)."""
+    state = make_state()
+    assert state.see_lamport(lamport, NOW) == lamport
+    assert state.lamport == NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "taken_ms"),
+    [(299_999, 299_999), (300_000, 300_000), (300_001, 300_000), (1 << 62, 300_000)],
+)
+def test_a_lamport_time_far_ahead_is_taken_as_five_minutes_ahead(
+    ahead_ms: int, taken_ms: int
+) -> None:
+    """WIRE: a received Lamport time beyond now + 5 min is taken as now + 5 min."""
+    assert MAX_CLOCK_LEAD_MS == 300_000
+    state = make_state()
+    assert state.see_lamport(NOW_MS + ahead_ms, NOW) == NOW_MS + taken_ms
+    assert state.lamport == NOW_MS + taken_ms
+
+
+# --- Wrap times ----------------------------------------------------------------------------------
+
+
+def test_wrap_times_are_the_time_and_strictly_increasing() -> None:
+    """WIRE: strictly increasing per sender also across restarts and clock steps: max(now, last+1)."""
+    state = make_state()
+    assert state.next_wrap_ns(NOW) == NOW
+    assert state.next_wrap_ns(NOW) == NOW + 1
+    assert state.next_wrap_ns(NOW - SECOND) == NOW + 2
+    assert state.next_wrap_ns(NOW + SECOND) == NOW + SECOND
+    restored = make_state(state.record(floor=0))
+    assert restored.next_wrap_ns(NOW - 3600 * SECOND) == NOW + SECOND + 1
+
+
+# --- The row -------------------------------------------------------------------------------------
+
+
+def test_the_kept_row_comes_back_as_it_was() -> None:
+    state = make_state(RECORD)
+    assert state.record(floor=RECORD.floor) == RECORD
+    assert state.written == RECORD
+    assert state.outbox.last_sequence == 12
+
+
+def test_a_new_channel_has_a_row_of_now() -> None:
+    record = make_state().record(floor=3)
+    assert record.created_ns == NOW
+    assert record.lamport_clock == NOW_MS
+    assert record.floor == 3
+    assert (record.last_wrap_ns, record.settled_at_ns, record.last_seen_ns) == (0, 0, 0)
+    assert not record.conflict_seen
+    assert record.frontier == ()
+
+
+def test_a_group_is_at_least_one() -> None:
+    state = make_state()
+    assert state.group(NOW) == 1
+    state.participants.hear(BOB, NOW)
+    assert state.group(NOW) == 1
+    state.participants.hear("carol", NOW)
+    assert state.group(NOW) == 2
+    assert state.group(NOW + 601 * SECOND) == 1
+
+
+# --- Message ids ---------------------------------------------------------------------------------
+
+
+def test_an_id_without_salt_is_the_hash_of_the_content() -> None:
+    """The example of the seed specification."""
+    expected = "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
+    assert salted_id("whoever", 0, b"abc") == expected
+
+
+def test_a_salted_id_is_the_hash_of_sender_decimal_wrap_time_and_content() -> None:
+    """LIP-173: keccak-256 of sender id, wrap time and content."""
+    assert salted_id("zoë", 1_700_000_000_000_000_001, b"abc") == salted(
+        "zoë", 1_700_000_000_000_000_001, b"abc"
+    )
+    # One text however it is split into sender and time.
+    assert salted_id("a1", 23, b"x") == salted_id("a", 123, b"x")
+
+
+@pytest.mark.parametrize(
+    ("sender_id", "wrap_time_ns", "content"),
+    [("alicE", 5, b"abc"), ("alice", 6, b"abc"), ("alice", 5, b"abd"), ("alice", 0, b"abc")],
+)
+def test_every_part_changes_the_id(sender_id: str, wrap_time_ns: int, content: bytes) -> None:
+    first, second = salted_id("alice", 5, b"abc"), salted_id(sender_id, wrap_time_ns, content)
+    assert first != second
+    assert len(first) == len(second) == 64
+    assert set(first + second) <= set("0123456789abcdef")
