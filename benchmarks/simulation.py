@@ -402,8 +402,10 @@ def _is_owed(step: Step, journal: Journal, failed: Collection[RequestId]) -> boo
 def order_problems(journals: Sequence[Journal]) -> list[str]:
     """Say where a message came before one that its sender had sent or delivered before it.
 
-    Ephemeral messages have no place in the order; one that is marked late has lost its own.
+    Ephemeral messages have no place in the order; one that is marked late has lost its own, and what was sent before
+    a participant joined has none for that participant.
     """
+    sent_ns = {step.message_id: step.time_ns for journal in journals for step in journal.sent()}
     problems: list[str] = []
     for sender in journals:
         steps = [step for step in sender.steps if not step.ephemeral]
@@ -413,7 +415,9 @@ def order_problems(journals: Sequence[Journal]) -> list[str]:
             places = {
                 step.message_id: place
                 for place, step in enumerate(receiver.steps)
-                if not step.late and not step.ephemeral
+                if not step.late
+                and not step.ephemeral
+                and sent_ns.get(step.message_id, START_NS) >= receiver.joined_ns
             }
             latest, cause = -1, ""
             for step in steps:
@@ -551,6 +555,7 @@ class Simulation:
     Args:
         scenario: What to play.
         trace: Takes a line for every input and effect; None writes none.
+        wire: Takes every transmission that reaches the network; None keeps none.
         carries: Asked for each copy besides the scenario's partitions; None carries all.
         refusal: Asked for each publication besides the scenario's faults; None takes all.
         on_event: The application of all participants: told of each event after its effects are carried out.
@@ -561,12 +566,14 @@ class Simulation:
         scenario: Scenario,
         *,
         trace: list[bytes] | None = None,
+        wire: list[Transmission] | None = None,
         carries: LinkFilter | None = None,
         refusal: Refusal | None = None,
         on_event: Callable[[int, ChannelEvent], None] | None = None,
     ) -> None:
         self.scenario = scenario
         self.trace = trace
+        self.wire = wire
         self.carries = carries
         self.refusal = refusal
         self.on_event = on_event
@@ -925,6 +932,8 @@ class Simulation:
 
     def _broadcast(self, transmission: Transmission) -> None:
         """Put a copy on its way to each participant, and one into the store."""
+        if self.wire is not None:
+            self.wire.append(transmission)
         faults = self.scenario.faults
         for receiver in self.participants:
             if receiver.index == transmission.sender:

@@ -23,10 +23,15 @@ from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.log import KnownMessage
-from reliable_channel.core.sds.missing import FETCH_TIMER, MissingMessages
+from reliable_channel.core.sds.missing import (
+    FETCH_TIMER,
+    QUERY_DELAYS_NS,
+    MissingMessage,
+    MissingMessages,
+)
 from reliable_channel.core.segmentation import MAX_MESSAGE_ID_BYTES, check_segment, is_segmented
 from reliable_channel.core.state import ChannelState, salted_id
-from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
+from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError, InvalidSegmentError
 from reliable_channel.events import (
     MessageLostEvent,
@@ -226,19 +231,25 @@ class IncomingPipeline:
         lamport = message.lamport_timestamp
         if lamport is not None and lamport < self.causal.floor:
             return
-        may_predate = self.is_settling()
-        in_order = message.kind is SdsKind.CONTENT
+        proven = False
         for entry in message.causal_history:
             known = self.state.log.known.get(entry.message_id)
             if known is not None:
-                if in_order and known.lamport >= self.causal.floor:
-                    # What follows a message of our time in a content message's history is of our time.
-                    may_predate = False
+                # What follows a message of our time in a content message's history is of our time too.
+                in_order = message.kind is SdsKind.CONTENT
+                proven = proven or (in_order and known.lamport >= self.state.created_ns // MS)
             elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
-                if self.missing.track(entry, message.sender_id, self.now, may_predate=may_predate):
-                    self.watch_missing()
-                else:
-                    self.state.outbox.drop("missing_ids_full")
+                self.look_for_one(entry, message.sender_id, proven=proven)
+
+    def look_for_one(self, entry: HistoryEntry, named_by: ParticipantId, *, proven: bool) -> None:
+        """Begin to look for an id that a participant named."""
+        may_predate = self.is_settling() and not proven
+        if not self.missing.track(
+            entry, named_by, self.now, may_predate=may_predate, proven=proven
+        ):
+            self.state.outbox.drop("missing_ids_full")
+            return
+        self.watch_missing()
         if may_predate:
             self.state.timers.set_earlier(SETTLE_TIMER, self.now + self.grace_ns)
 
@@ -675,15 +686,22 @@ class IncomingPipeline:
         A late joiner neither waits for nor reports as lost what was never meant for it.
         """
         before = [item for item in self.missing.messages.values() if item.may_predate]
-        ripe = [item for item in before if item.since_ns + self.grace_ns <= self.now]
+        ripe = [item for item in before if self.waits_until(item) <= self.now]
         for missing in ripe:
             missing.may_predate = False
             missing.excused = True
         self.state.outbox.count("before_our_time", len(ripe))
         self.causal.excuse([missing.message_id for missing in ripe])
-        waiting = [item.since_ns for item in before if item.may_predate]
-        if waiting:
-            self.state.timers.set(SETTLE_TIMER, min(waiting) + self.grace_ns)
+        ends = [self.waits_until(item) for item in before if item.may_predate]
+        if ends:
+            self.state.timers.set(SETTLE_TIMER, min(ends))
+
+    def waits_until(self, missing: MissingMessage) -> Nanoseconds:
+        """Return how long something that may be from before our time is waited for: until the store was asked."""
+        wait = self.grace_ns
+        if missing.next_query_ns:
+            wait = max(wait, QUERY_DELAYS_NS[-1])
+        return missing.since_ns + wait
 
     def dependency_timed_out(self, serial: int) -> None:
         """Deliver a payload that has waited long enough, whatever is still missing."""

@@ -337,7 +337,6 @@ class OutgoingPipeline:
             bloom_filter=state.log.bloom_bytes(),
         )
         turn.named = tuple(state.debt.settle(named))
-        state.log.told(named)
         self.passing.add(message_id)
         group = state.group(now)
         state.timers.cancel(SYNC_TIMER)
@@ -687,16 +686,20 @@ class OutgoingPipeline:
         )
 
     def withdraw_ids(self, request: Request, now: Nanoseconds) -> None:
-        """Take ids of segments that were never published out of the log."""
+        """Take the ids of a failed request out of the log: nobody is to wait for what will never be whole."""
         for segment in reversed(request.segments):
-            if not segment.propagated and not segment.in_flight:
-                self.withdraw_id(segment, now)
+            self.withdraw_id(segment, now)
 
     def withdraw_id(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Take the id of a segment that was never published out of the log; what it acknowledged is owed again."""
+        """Take one id out of the log; what its message acknowledged, if it never went out, is owed again.
+
+        An id that did go out is remembered in passing, so that its echo is known.
+        """
         if segment.made_known and segment.message_id in self.state.log:
             self.state.log.withdraw(segment.message_id, segment.history)
-        if segment.settled:
+        if segment.transmissions:
+            self.passing.add(segment.message_id)
+        if segment.settled and not segment.propagated and not segment.in_flight:
             self.owe_again(segment.settled)
             segment.settled = ()
             self.state.sync.owe(now, self.state.group(now))

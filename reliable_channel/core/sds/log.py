@@ -87,6 +87,7 @@ class MessageLog:
         self.order: list[tuple[int, MessageId]] = []
         self.frontier: dict[MessageId, None] = {}
         self.late_hints: dict[MessageId, None] = {}
+        self.withdrawn: dict[MessageId, tuple[MessageId, ...]] = {}
         self.bloom = (
             BloomFilter(config.bloom_capacity, config.bloom_error_rate)
             if config.bloom_capacity
@@ -143,8 +144,8 @@ class MessageLog:
         else:
             insort(self.order, place)
 
-    def withdraw(self, message_id: MessageId, named: Iterable[MessageId]) -> None:
-        """Forget an id of ours that was never published; what only it named is a branch again.
+    def withdraw(self, message_id: MessageId, named: tuple[MessageId, ...]) -> None:
+        """Forget an id of ours that nobody is to wait for; what it named takes its place in later histories.
 
         Args:
             message_id: The id.
@@ -152,6 +153,10 @@ class MessageLog:
         """
         message = self.known.pop(message_id)
         self.frontier.pop(message_id, None)
+        self.late_hints.pop(message_id, None)
+        self.withdrawn[message_id] = named
+        if len(self.withdrawn) > MAX_FRONTIER:
+            del self.withdrawn[next(iter(self.withdrawn))]
         self.frontier.update(dict.fromkeys(item for item in named if item in self.known))
         place = (message.lamport, message_id)
         index = bisect_left(self.order, place)
@@ -180,15 +185,32 @@ class MessageLog:
 
         Deviation: LIP-109 names the last ids only (docs/adr/0010-hints-that-come-late.md).
         """
+        fixed = self.standing(fixed)
         self.told(item for item in fixed if item in self.known and self.known[item].hint)
         late = [item for item in self.late_hints if item not in fixed][:MAX_LATE_HINTS]
         self.told(late)
-        if not late:
+        if not late and len(fixed) < 2:
             return self.entries(fixed)
         places = [
             (self.known[item].lamport, item) for item in (*late, *fixed) if item in self.known
         ]
         return self.entries([item for _, item in sorted(places)])
+
+    def standing(self, message_ids: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
+        """Return ids with those that were withdrawn replaced by what they had named."""
+        found: dict[MessageId, None] = {}
+        stack = list(reversed(message_ids))
+        seen: set[MessageId] = set()
+        while stack:
+            message_id = stack.pop()
+            if message_id in seen:
+                continue
+            seen.add(message_id)
+            if message_id in self.withdrawn and message_id not in self.known:
+                stack.extend(reversed(self.withdrawn[message_id]))
+            else:
+                found[message_id] = None
+        return tuple(found)
 
     def set_hint(self, message_id: MessageId, hint: bytes | None) -> None:
         """Remember under which transport hash a message can be fetched; the first one stays."""

@@ -95,6 +95,7 @@ class MissingMessages:
         now: Nanoseconds,
         *,
         may_predate: bool = False,
+        proven: bool = False,
     ) -> bool:
         """Begin to look for an id, or learn another hint for it.
 
@@ -102,7 +103,8 @@ class MissingMessages:
             entry: What names it.
             named_by: Whose message that was in.
             now: Unix time, nanoseconds.
-            may_predate: Nothing proves that it is from our time.
+            may_predate: The channel is so new that it may be from before our time.
+            proven: It is from our time.
 
         Returns:
             False when it is not tracked because too many are.
@@ -118,7 +120,7 @@ class MissingMessages:
             missing.may_predate = may_predate
             self.messages[entry.message_id] = missing
             self.named_by[named_by] = self.named_by.get(named_by, 0) + 1
-        missing.may_predate = missing.may_predate and may_predate
+        missing.may_predate = missing.may_predate and not proven
         if entry.retrieval_hint and len(entry.retrieval_hint) == HINT_BYTES:
             self.learn_hint(missing, entry.retrieval_hint, now)
         return True

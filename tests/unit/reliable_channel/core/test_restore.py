@@ -1,0 +1,678 @@
+"""Kept rows back to a working channel: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reliable_channel.config import SegmentationConfig
+from reliable_channel.core.requests import RequestState
+from reliable_channel.events import (
+    MessageDeliveredEvent,
+    MessageLostEvent,
+    MessageReceivedEvent,
+    MessageSendErrorEvent,
+    MessageSentEvent,
+    SenderIdConflictEvent,
+)
+from reliable_channel.records import AcknowledgementRecord, PendingRecord
+from reliable_channel.types import SECOND
+from tests.support.builders import (
+    ALICE,
+    BOB,
+    CAROL,
+    NO_FILTER,
+    NOW,
+    NOW_MS,
+    PARITY,
+    SMALL,
+    Participant,
+    Transmission,
+    content_message,
+    cut,
+    deliver,
+    entries,
+    entry,
+    ephemeral_message,
+    hash_of,
+    messages_of,
+    sync_message,
+)
+
+PAYLOAD = bytes(range(150))
+GRACE = 10 * SECOND
+TIMEOUT = 300 * SECOND
+
+
+def alice(**settings: Any) -> Participant:
+    return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
+
+
+def bob(**settings: Any) -> Participant:
+    return Participant(BOB, **{"sds": NO_FILTER, **settings})
+
+
+def settled(**settings: Any) -> Participant:
+    """Return a receiver whose first moments are over."""
+    receiver = bob(**settings)
+    receiver.receive(content_message(cut(b"hello")[0]))
+    receiver.advance(GRACE)
+    receiver.published()
+    receiver.events.clear()
+    return receiver
+
+
+def acknowledge(sender: Participant, request_id: str, *places: int, by: str = BOB) -> None:
+    named = [segment.message_id for segment in sender.request(request_id).segments]
+    sender.receive(sync_message(*entries(*(named[place] for place in places)), sender_id=by))
+
+
+# --- Nothing -------------------------------------------------------------------------------------
+
+
+def test_a_channel_without_state_begins_empty() -> None:
+    fresh = Participant(BOB, snapshot={})
+    assert fresh.status().known_messages == 0
+    assert fresh.events == []
+    assert fresh.transmissions == []
+
+
+def test_an_idle_channel_comes_back_as_it_was() -> None:
+    receiver = settled()
+    again = receiver.reopened()
+    before, after = receiver.status(), again.status()
+    assert after.known_messages == before.known_messages
+    assert after.lamport_timestamp >= before.lamport_timestamp
+    assert again.events == []
+    assert again.transmissions == []
+
+
+# --- What we sent --------------------------------------------------------------------------------
+
+
+def test_what_the_node_had_not_confirmed_goes_out_again_unchanged() -> None:
+    """WIRE: after a restart unconfirmed transmissions count as not made."""
+    sender = alice()
+    request_id = sender.send(b"x" * 150)
+    sender.published(f"{request_id}:2")
+    again = sender.reopened()
+    assert again.sent_since(0) == [f"{request_id}:1", f"{request_id}:3"]
+    for segment_id in again.sent_since(0):
+        assert again.last(segment_id).data == sender.last(segment_id).data
+    again.published()
+    assert [event.request_id for event in again.of(MessageSentEvent)] == [request_id]
+
+
+def test_what_still_waited_goes_out_with_the_history_fixed_at_send() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
+    request_id = sender.send(b"x" * 150)
+    again = sender.reopened()
+    again.published()
+    named = [item.message.message_id for item in again.transmissions]
+    assert again.sent_since(0) == [f"{request_id}:{number}" for number in (1, 2, 3)]
+    assert [
+        [item.message_id for item in transmission.message.causal_history]
+        for transmission in again.transmissions
+    ] == [[], named[:1], named[:2]]
+
+
+def test_timers_of_what_was_propagated_start_anew() -> None:
+    """WIRE: timers restart after the store catch-up."""
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.advance(4 * SECOND)
+    again = sender.reopened()
+    again.advance(5 * SECOND - 1)
+    assert again.sent_since(0) == []
+    again.advance(1)
+    assert again.sent_since(0) == [f"{request_id}:1"]
+    assert again.last(f"{request_id}:1").data == sender.last(f"{request_id}:1").data
+
+
+def test_retransmissions_that_were_used_stay_used() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x")
+    for _ in range(3):
+        sender.published()
+        sender = sender.reopened()
+        sender.advance(5 * SECOND)
+    status = sender.request(request_id)
+    assert status.state is RequestState.DELIVERY_ERROR
+    assert "after 2 retransmissions" in status.error
+
+
+def test_a_retransmission_that_was_not_confirmed_counts_as_not_made() -> None:
+    """WIRE: after a restart unconfirmed transmissions count as not made (but stay counted)."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=1))
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.advance(5 * SECOND)
+    assert len(sender.copies(f"{request_id}:1")) == 2
+    again = sender.reopened()
+    again.advance(5 * SECOND)
+    assert again.request(request_id).state is RequestState.OPEN
+    assert len(again.copies(f"{request_id}:1")) == 1
+
+
+def test_sent_is_not_raised_again() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 100)
+    sender.published()
+    assert len(sender.of(MessageSentEvent)) == 1
+    again = sender.reopened()
+    assert again.request(request_id).sent
+    again.advance(6 * SECOND)
+    again.published()
+    assert again.of(MessageSentEvent) == []
+
+
+def test_evidence_is_kept_by_participant() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 150)
+    sender.published()
+    acknowledge(sender, request_id, 0, 1, by=BOB)
+    acknowledge(sender, request_id, 2, by=CAROL)
+    again = sender.reopened()
+    assert again.request(request_id).acknowledged == ((BOB, 2), (CAROL, 1))
+    acknowledge(again, request_id, 2, by=BOB)
+    (event,) = again.of(MessageDeliveredEvent)
+    assert event.recipients == (BOB,)
+
+
+def test_the_leader_stays_the_leader() -> None:
+    """Snapshot and restore at any step change nothing observable."""
+    sender = alice()
+    request_id = sender.send(b"x" * 256)
+    sender.published()
+    acknowledge(sender, request_id, 0, by=BOB)
+    acknowledge(sender, request_id, 2, 3, by=CAROL)
+    acknowledge(sender, request_id, 1, by=BOB)
+    again = sender.reopened()
+    for participant in (sender, again):
+        participant.transmissions.clear()
+        participant.advance(5 * SECOND)
+    assert again.sent_since(0) == sender.sent_since(0)
+
+
+def test_what_an_acknowledgement_proved_sent_is_not_sent_again() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 128)
+    sender.failed(f"{request_id}:1")
+    sender.published(f"{request_id}:2")
+    acknowledge(sender, request_id, 0)
+    again = sender.reopened()
+    assert again.sent_since(0) == []
+    again.advance(5 * SECOND)
+    assert again.sent_since(0) == [f"{request_id}:2"]
+
+
+def test_final_requests_can_still_be_asked() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_finished_requests=2))
+    ids = [sender.send(b"x") for _ in range(3)]
+    sender.published()
+    for request_id in ids:
+        acknowledge(sender, request_id, 0)
+    again = sender.reopened()
+    for request_id in ids[1:]:
+        status = again.request(request_id)
+        assert status.state is RequestState.DELIVERED
+        assert status.recipients == (BOB,)
+        assert status.is_final
+    assert again.status().open_requests == 0
+    assert again.status().open_bytes == 0
+    failed = again.send(b"y")
+    again.failed(retryable=False)
+    assert again.request(failed).state is RequestState.SEND_ERROR
+    assert list(again.machine.outgoing.book.requests) == [ids[2], failed]
+
+
+def test_what_is_owed_of_requests_that_are_not_final_counts_again() -> None:
+    sender = alice()
+    sender.send(b"x" * 100)
+    sender.send(b"y" * 50)
+    again = sender.reopened()
+    assert (again.status().open_requests, again.status().open_bytes) == (2, 150)
+
+
+def test_an_ephemeral_request_goes_on() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 100, ephemeral=True)
+    sender.published(f"{request_id}:1")
+    again = sender.reopened()
+    assert again.sent_since(0) == [f"{request_id}:2"]
+    assert again.transmissions[0].ephemeral
+    again.published()
+    assert again.request(request_id).state is RequestState.SENT
+    again.advance(20 * SECOND)
+    assert len(again.sent_since(0)) == 1
+
+
+def test_the_echo_of_an_ephemeral_message_is_known_after_a_restart() -> None:
+    """A message with our sender_id and a known id is an echo, whenever it was sent first."""
+    sender = alice()
+    sender.send(b"x", ephemeral=True)
+    again = sender.reopened()
+    assert len(again.sent_since(0)) == 1
+    again.receive(again.transmissions[0].data)
+    assert again.of(SenderIdConflictEvent) == []
+    assert again.received == []
+
+
+def test_equal_contents_that_were_sent_twice_survive() -> None:
+    """With message_id="content" two requests share an id, and one may be final before the other."""
+    sender = alice(sds=replace(NO_FILTER, message_id="content"))
+    first = sender.send(b"x")
+    second = sender.send(b"x")
+    sender.published(f"{second}:1")
+    acknowledge(sender, second, 0)
+    again = sender.reopened()
+    assert again.request(second).state is RequestState.DELIVERED
+    assert again.request(first).state in (RequestState.OPEN, RequestState.DELIVERED)
+    for _ in range(10):
+        again.published()
+        again.advance(5 * SECOND)
+    assert again.request(first).is_final
+
+
+def test_evidence_for_a_request_that_was_just_forgotten_leaves_no_row() -> None:
+    """Or the channel could never be opened again."""
+    sender = alice(sds=replace(NO_FILTER, max_finished_requests=1))
+    first, second = sender.send(b"x"), sender.send(b"y")
+    named = [sender.request(item).segments[0].message_id for item in (second, first)]
+    sender.published()
+    acknowledge(sender, first, 0)
+    sender.receive(sync_message(*entries(*named), sender_id=CAROL))
+    assert sender.request(second).state is RequestState.DELIVERED
+    assert {
+        row.request_id
+        for row in sender.rows_of(AcknowledgementRecord)
+        if isinstance(row, AcknowledgementRecord)
+    } == {second}
+    assert sender.reopened().request(second).state is RequestState.DELIVERED
+
+
+# --- Clocks and ids ------------------------------------------------------------------------------
+
+
+def test_times_and_ids_never_go_back() -> None:
+    sender = alice()
+    sender.send(b"x" * 150)
+    sender.published()
+    last = sender.transmissions[-1].message
+    sender.now = NOW - 3600 * SECOND
+    again = sender.reopened()
+    again.transmissions.clear()
+    again.send(b"x" * 150)
+    fresh = again.transmissions[0].message
+    assert fresh.lamport_timestamp is not None
+    assert last.lamport_timestamp is not None
+    assert fresh.lamport_timestamp > last.lamport_timestamp
+    old_ids = {item.message.message_id for item in sender.transmissions}
+    assert not old_ids & {item.message.message_id for item in again.transmissions}
+    assert fresh.causal_history[-1].message_id == last.message_id
+
+
+def test_request_ids_are_not_used_again_with_the_same_seed() -> None:
+    sender = alice()
+    first = sender.send(b"x")
+    again = sender.reopened()
+    same_seed = Participant(
+        ALICE, now=again.now, seed=sender.seed, snapshot=sender.snapshot(), **sender.settings
+    )
+    assert same_seed.send(b"y") != first
+
+
+def test_events_are_numbered_on() -> None:
+    """WIRE: sequence: one numbering for all durable events, growing across restarts."""
+    sender = alice()
+    sender.send(b"x")
+    sender.published()
+    last = sender.of(MessageSentEvent)[0].sequence
+    again = sender.reopened()
+    request_id = again.send(b"y")
+    again.published(f"{request_id}:1")
+    assert [event.sequence for event in again.of(MessageSentEvent)] == [last + 1]
+
+
+# --- What we received ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("started", [True, False], ids=["after the start", "while catching up"])
+def test_what_was_delivered_is_not_delivered_again(*, started: bool) -> None:
+    """WIRE: duplicates never delivered twice, also after a restart.
+
+    The store is asked for what was missed before the channel is started.
+    """
+    receiver = bob()
+    messages = [*messages_of(PAYLOAD), content_message(b"plain", lamport=NOW_MS + 9)]
+    receiver.receive(*messages)
+    again = receiver.reopened(started=started)
+    again.receive(*messages)
+    again.start()
+    assert again.received == []
+    assert again.counted("duplicates") == 4
+
+
+def test_what_we_sent_ourselves_is_an_echo_while_catching_up() -> None:
+    sender = alice()
+    sender.send(b"x" * 100)
+    sender.published()
+    again = sender.reopened(started=False)
+    for transmission in sender.transmissions:
+        again.receive(transmission.data, hint=hash_of(transmission.data))
+    again.start()
+    assert again.of(SenderIdConflictEvent) == []
+    assert again.received == []
+
+
+def test_an_acknowledgement_that_was_missed_counts_before_anything_is_repeated() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    again = sender.reopened(started=False)
+    acknowledge(again, request_id, 0)
+    again.start()
+    assert again.request(request_id).state is RequestState.DELIVERED
+    again.advance(10 * SECOND)
+    assert again.sent_since(0) == []
+
+
+def test_nothing_is_published_before_the_start() -> None:
+    sender = alice()
+    sender.send(b"x")
+    again = sender.reopened(started=False)
+    again.receive(*messages_of(PAYLOAD, sender_id=BOB))
+    assert again.transmissions == []
+    again.start()
+    assert len(again.transmissions) == 1
+
+
+def test_an_incomplete_payload_goes_on() -> None:
+    """RELIABLE-CHANNEL-API: partial reassembly survives restarts."""
+    receiver = bob()
+    messages = messages_of(PAYLOAD)
+    for message in messages:
+        receiver.receive(message)
+        receiver = receiver.reopened()
+    assert receiver.received == []
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.status().known_messages == 3
+
+
+def test_each_payload_is_delivered_once_over_all_openings() -> None:
+    opening = bob()
+    delivered = []
+    for message in messages_of(PAYLOAD) + messages_of(b"y" * 100, wrap_time_ns=NOW + 1):
+        opening.receive(message)
+        delivered += opening.received
+        opening = opening.reopened()
+        delivered += opening.received
+        opening.events.clear()
+    assert delivered == [PAYLOAD, b"y" * 100]
+
+
+def test_parity_is_help_that_is_not_kept() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[1], messages[3])
+    again = receiver.reopened()
+    again.receive(messages[2])
+    assert again.received == []
+    again.receive(messages[4])
+    assert again.received == [PAYLOAD]
+
+
+def test_an_incomplete_payload_waits_its_whole_time_again() -> None:
+    short = SegmentationConfig(incomplete_timeout_ms=60_000)
+    receiver = bob(segmentation=short)
+    (first, *_) = messages_of(PAYLOAD)
+    receiver.receive(first)
+    receiver.advance(50 * SECOND)
+    again = receiver.reopened()
+    again.advance(60 * SECOND - 1)
+    assert again.lost == []
+    again.advance(1)
+    assert again.lost == [(first.message_id, "incomplete_timeout")]
+
+
+def test_a_bad_payload_is_found_out_after_the_restart_too() -> None:
+    receiver = bob()
+    segments = cut(PAYLOAD)
+    receiver.receive(
+        content_message(replace(segments[0], payload=b"!" * 64)), content_message(segments[1])
+    )
+    again = receiver.reopened()
+    again.receive(content_message(segments[2]))
+    assert again.received == []
+    assert [reason for _, reason in again.lost] == ["hash_mismatch"]
+
+
+def make_whole(history: list[Any]) -> dict[str, list[Any]]:
+    """Return payloads of every form that a parked one can have."""
+    named = [entry(item) for item in history]
+    at = NOW_MS + 30_000
+    return {
+        "segmented": messages_of(PAYLOAD, lamport=at, history=named),
+        "single": [content_message(cut(b"x" * 10)[0], lamport=at, history=named)],
+        "unsegmented": [content_message(b"plain", lamport=at, history=named)],
+        "other protobuf": [content_message(b"\x0a\x03abc", lamport=at, history=named)],
+        "rebuilt": [
+            message
+            for place, message in enumerate(
+                messages_of(PAYLOAD, lamport=at, history=named, parity_count=1)
+            )
+            if place != 1
+        ],
+        "without wrap time": messages_of(PAYLOAD, lamport=at, history=named, wrap_time_ns=0),
+    }
+
+
+@pytest.mark.parametrize("form", list(make_whole([])))
+def test_a_parked_payload_goes_on(form: str) -> None:
+    receiver = settled()
+    receiver.receive(*make_whole(["before"])[form])
+    assert receiver.status().parked_messages == 1
+    again = receiver.reopened()
+    assert again.status().parked_messages == 1
+    assert again.received == []
+    again.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
+    assert len(again.received) == 2
+    assert again.received[0] == b"cause"
+    assert again.rows_of(PendingRecord) == []
+    assert again.of(MessageReceivedEvent)[1].late is False
+
+
+@pytest.mark.parametrize("form", list(make_whole([])))
+def test_a_parked_payload_waits_its_whole_time_again(form: str) -> None:
+    receiver = settled()
+    receiver.receive(*make_whole(["before"])[form])
+    receiver.advance(200 * SECOND)
+    again = receiver.reopened()
+    again.advance(TIMEOUT - 1)
+    assert again.received == []
+    again.advance(1)
+    assert len(again.received) == 1
+    assert again.lost == [("before", "dependency_timeout")]
+
+
+def test_what_a_parked_payload_lacks_is_fetched_after_the_restart() -> None:
+    receiver = settled()
+    cause = content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000)
+    hint = hash_of(cause.encode())
+    receiver.receive(
+        content_message(b"effect", lamport=NOW_MS + 30_000, history=[entry("before", hint=hint)])
+    )
+    again = receiver.reopened()
+    assert [fetch.hashes for fetch in again.fetches] == [(hint,)]
+    again.fetched(cause)
+    assert again.received == [b"cause", b"effect"]
+
+
+def test_a_chain_of_parked_payloads_goes_on_in_order() -> None:
+    receiver = settled()
+    for number in (3, 1, 2):
+        receiver.receive(
+            content_message(
+                b"m%d" % number,
+                message_id=f"m{number}",
+                lamport=NOW_MS + 20_000 + number,
+                history=entries(f"m{number - 1}"),
+            )
+        )
+    again = receiver.reopened()
+    again.receive(content_message(b"m0", message_id="m0", lamport=NOW_MS + 20_000))
+    assert again.received == [b"m0", b"m1", b"m2", b"m3"]
+
+
+def test_the_same_payload_parked_twice_without_wrap_time_is_delivered_twice() -> None:
+    """A payload sent again on purpose is delivered again, also when a restart comes between."""
+    receiver = settled()
+    first = messages_of(
+        PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 30_000, history=[entry("before")]
+    )
+    second = [
+        replace(message, message_id=f"again {place}", lamport_timestamp=NOW_MS + 31_000 + place)
+        for place, message in enumerate(first)
+    ]
+    receiver.receive(*first, *second)
+    assert receiver.status().parked_messages == 2
+    again = receiver.reopened()
+    again.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
+    assert [len(item) for item in again.received] == [5, 150, 150]
+
+
+def test_late_segments_of_what_was_rebuilt_deliver_nothing_after_the_restart() -> None:
+    receiver = bob(sds=replace(NO_FILTER, max_known_ids=64))
+    messages = messages_of(PAYLOAD)
+    receiver.receive(*messages)
+    for number in range(80):
+        receiver.receive(
+            content_message(b"x", message_id=f"filler {number}", lamport=NOW_MS + 100 + number)
+        )
+    again = receiver.reopened()
+    again.receive(*messages)
+    assert again.received == []
+    assert again.status().incomplete_payloads == 0
+
+
+def test_what_was_lost_counts_as_met_and_comes_late() -> None:
+    receiver = settled()
+    receiver.receive(
+        content_message(b"effect", lamport=NOW_MS + 30_000, history=entries("before"))
+    )
+    receiver.advance(TIMEOUT)
+    assert len(receiver.of(MessageLostEvent)) == 1
+    again = receiver.reopened()
+    again.receive(
+        content_message(b"more", lamport=NOW_MS + 40_000, history=entries("before")),
+        content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000),
+    )
+    assert [(event.message, event.late) for event in again.of(MessageReceivedEvent)] == [
+        (b"more", False),
+        (b"cause", True),
+    ]
+
+
+def test_what_is_owed_is_paid_after_the_restart() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD)
+    receiver.receive(*messages)
+    again = receiver.reopened()
+    assert again.status().owed_acknowledgements == 3
+    again.advance(3 * SECOND)
+    (sync,) = again.syncs
+    assert [item.message_id for item in sync.message.causal_history] == [
+        message.message_id for message in messages
+    ]
+
+
+def test_a_debt_for_what_was_forgotten_is_dropped() -> None:
+    receiver = bob(sds=replace(NO_FILTER, max_known_ids=64))
+    for number in range(70):
+        receiver.receive(content_message(b"x", message_id=f"m{number}", lamport=NOW_MS + number))
+    again = receiver.reopened()
+    known = again.machine.state.log.known
+    assert all(message_id in known for message_id in again.machine.state.debt)
+    again.advance(10 * SECOND)
+    assert again.status().owed_acknowledgements == 0
+
+
+def test_the_filter_is_made_anew() -> None:
+    receiver = Participant(BOB)
+    receiver.receive(*messages_of(PAYLOAD))
+    again = receiver.reopened()
+    assert again.machine.state.log.bloom_bytes() == receiver.machine.state.log.bloom_bytes()
+
+
+def test_a_conflict_is_raised_once_in_the_life_of_a_channel() -> None:
+    receiver = bob()
+    receiver.receive(content_message(b"not me", sender_id=BOB))
+    assert len(receiver.of(SenderIdConflictEvent)) == 1
+    again = receiver.reopened()
+    again.receive(content_message(b"not me either", sender_id=BOB))
+    assert again.of(SenderIdConflictEvent) == []
+
+
+def test_the_floor_stays() -> None:
+    receiver = bob()
+    floor = receiver.machine.incoming.causal.floor
+    receiver.advance(3600 * SECOND)
+    assert receiver.reopened().machine.incoming.causal.floor == floor
+
+
+# --- A whole conversation ------------------------------------------------------------------------
+
+@pytest.mark.parametrize("segmentation", [SMALL, PARITY], ids=["data", "parity"])
+def test_a_conversation_with_a_restart_after_every_step_ends_as_without(
+    segmentation: SegmentationConfig,
+) -> None:
+    """Snapshot and restore at any step change nothing observable."""
+    payloads = [b"x" * 150, b"y", b"z" * 300, b"w" * 64]
+    outcomes = []
+    for restarting in (False, True):
+        sender, receiver = alice(segmentation=segmentation), bob()
+        requests = []
+        network: list[Transmission] = []
+        delivered: list[bytes] = []
+        finished = 0
+        for step in range(40):
+            if step < len(payloads):
+                requests.append(sender.send(payloads[step]))
+            sender.published()
+            network += sender.transmissions
+            sender.transmissions.clear()
+            arrived = [item for place, item in enumerate(network) if (place + step) % 4]
+            network.clear()
+            deliver([receiver], arrived)
+            receiver.advance(3 * SECOND)
+            receiver.published()
+            deliver([sender], receiver.transmissions)
+            receiver.transmissions.clear()
+            sender.advance(6 * SECOND)
+            sender.published()
+            network += sender.transmissions
+            receiver.advance(3 * SECOND)
+            delivered += receiver.received
+            finished += len(sender.of(MessageDeliveredEvent))
+            assert sender.of(MessageSendErrorEvent) == []
+            sender.events.clear()
+            receiver.events.clear()
+            if restarting:
+                sender, receiver = sender.reopened(), receiver.reopened()
+            sender.transmissions.clear()
+        outcomes.append((sorted(delivered), finished))
+        assert {sender.request(item).state for item in requests} == {RequestState.DELIVERED}
+    assert outcomes == [(sorted(payloads), 4)] * 2
+
+
+def test_ephemerals_and_syncs_leave_nothing_to_restore() -> None:
+    receiver = bob()
+    receiver.receive(ephemeral_message(cut(b"now")[0]), sync_message())
+    rows = set(receiver.rows)
+    again = receiver.reopened()
+    assert again.status().known_messages == 0
+    assert set(again.rows) <= rows
