@@ -146,6 +146,7 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("sent", Boolean, nullable=False),
         Column("state", Text, nullable=False),
         Column("error", Text, nullable=False),
+        Column("leader", Text),
         sqlite_with_rowid=False,
     ),
     OutgoingRecord: Table(

@@ -92,6 +92,8 @@ class RequestRecord:
     state: str
     """``open``, ``delivered``, ``sent`` (ephemeral only), ``send-error`` or ``delivery-error``."""
     error: str
+    leader: ParticipantId | None
+    """Who has acknowledged most of it; whoever came first to as many keeps that place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

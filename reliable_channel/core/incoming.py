@@ -48,6 +48,12 @@ MAX_LAMPORT: Final = 1 << 63
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
 
+MAX_CLOCK_SKEW_MS: Final = 20_000
+"""How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
+
+ENTRY_OVERHEAD: Final = 32 + 16
+"""Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
+
 SETTLE_TIMER: Final = ("settle", "")
 MISSING_TIMER: Final = ("missing", "")
 
@@ -82,13 +88,21 @@ class IncomingPipeline:
 
     # -- receive ----------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> bool:
+    def receive(
+        self,
+        data: bytes,
+        transport_hash: bytes | None,
+        now: Nanoseconds,
+        *,
+        fetched: bool = False,
+    ) -> bool:
         """Take decrypted bytes from the network; say whether they were a message of this channel.
 
         Args:
             data: What should be an encoded SDS message.
             transport_hash: Under which a store has it; None when no store keeps it.
             now: Unix time, nanoseconds.
+            fetched: It comes from a store, so it may be from long ago.
         """
         self.now = now
         outbox = self.state.outbox
@@ -106,6 +120,8 @@ class IncomingPipeline:
             outbox.count("echoes")
             return True
         if message.kind is SdsKind.CONTENT:
+            if not fetched:
+                self.lower_floor(message.lamport_timestamp or 0)
             self.receive_content(message, transport_hash)
         elif message.kind is SdsKind.SYNC:
             self.receive_sync(message)
@@ -140,6 +156,8 @@ class IncomingPipeline:
         """Tell whether a message under our sender id is ours; raise the conflict event when not, once."""
         if message.message_id in self.state.log or message.message_id in self.causal.passing:
             return True
+        if message.kind is SdsKind.SYNC or self.is_old_ephemeral(message):
+            return True
         if not self.state.conflict_seen:
             self.state.conflict_seen = True
             self.state.outbox.emit(
@@ -151,6 +169,22 @@ class IncomingPipeline:
                 )
             )
         return False
+
+    def is_old_ephemeral(self, message: SdsMessage) -> bool:
+        """Tell whether an ephemeral message may be ours from before a restart: their ids are not kept."""
+        try:
+            segment = SegmentMessage.decode(message.content or b"")
+        except DecodeError:
+            return False
+        is_ours = 0 < segment.wrap_time_ns <= self.state.last_wrap_ns
+        return message.kind is SdsKind.EPHEMERAL and is_ours
+
+    def lower_floor(self, lamport: int) -> None:
+        """Take a message that arrives by itself as of our time, though its sender's clock is behind ours."""
+        floor = self.causal.floor
+        is_start = floor <= self.state.created_ns // MS
+        if is_start and self.now // MS - MAX_CLOCK_SKEW_MS <= lamport < floor:
+            self.causal.floor = lamport
 
     def receive_content(self, message: SdsMessage, transport_hash: bytes | None) -> None:
         """Take a content message: a duplicate, a segment, or a whole message without segmentation."""
@@ -287,7 +321,8 @@ class IncomingPipeline:
         if held is not None and (segment.wrap_time_ns or not held >> index & 1):
             self.take_late(message, segment, digest, held, transport_hash)
             return
-        reason = self.reassembler.refusal(key, segment)
+        extra = history_octets(message)
+        reason = self.reassembler.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
@@ -296,7 +331,7 @@ class IncomingPipeline:
             # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
             self.reassembler.drop_data(rival)
         self.accept(message, index, segment.data_segment_count, transport_hash, logged=False)
-        payload = self.reassembler.add(key, segment, ephemeral=False)
+        payload = self.reassembler.add(key, segment, ephemeral=False, extra=extra)
         self.join(payload, message, index)
         self.state.debt.add(
             message.message_id, self.state.log.known[message.message_id].payload, len(payload.ids)
@@ -320,7 +355,7 @@ class IncomingPipeline:
         self.reassembler.serial += 1
         payload = IncomingPayload(serial=self.reassembler.serial, key=key, ephemeral=False)
         payload.message = content
-        payload.octets = len(content)
+        payload.octets = len(content) + history_octets(message)
         self.join(payload, message, 0)
         self.state.debt.add(message.message_id, known.payload, 1)
         self.state.outbox.count("segments_received")
@@ -399,8 +434,13 @@ class IncomingPipeline:
         self.listen(message, fresh=True)
         self.look_for(message)
         self.state.sync.owe(self.now, self.state.group(self.now))
-        forgotten = self.state.log.evict()
-        self.causal.floor = max(self.causal.floor, forgotten)
+
+    def evict(self) -> None:
+        """Forget the oldest known ids above the bound; what names them is not waited for from now on."""
+        evicted = self.state.log.evict()
+        if evicted:
+            self.causal.floor = max(self.causal.floor, evicted[-1][0])
+            self.state.debt.settle(message_id for _, message_id in evicted)
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
@@ -414,9 +454,18 @@ class IncomingPipeline:
 
     def finish_set(self, payload: IncomingPayload) -> None:
         """Put a complete set together and hand it to causal order."""
+        self.take_out(payload)
+        self.put_together(payload)
+
+    def take_out(self, payload: IncomingPayload) -> None:
+        """End the reassembly of a set."""
         self.reassembler.remove(payload)
         self.state.timers.cancel(("set", payload.serial))
+
+    def put_together(self, payload: IncomingPayload) -> None:
+        """Make the payload of a complete set, ids of rebuilt segments included, and hand it on."""
         received = len(payload.data)
+        received_octets = sum(map(len, (*payload.data.values(), *payload.parity.values())))
         message = assemble(payload)
         if message is None:
             self.state.outbox.drop("hash_mismatch")
@@ -431,9 +480,10 @@ class IncomingPipeline:
         payload.message = message
         payload.data.clear()
         payload.parity.clear()
-        payload.octets = len(message)
+        payload.octets += len(message) - received_octets
         held = sum(1 << index for index in payload.ids)
-        self.remember(set_digest(payload.key), held, payload.data_count)
+        digest = set_digest(payload.key, ephemeral=payload.ephemeral)
+        self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
             self.deliver(payload)
         else:
@@ -530,7 +580,9 @@ class IncomingPipeline:
             return
         self.lost(payload.message_id, payload.sender_id, reason)
         for message_id in payload.ids.values():
+            self.state.log.forget(message_id)
             self.causal.lose(message_id, self.now)
+        self.state.debt.settle(payload.ids.values())
 
     def lost(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
         """Tell the application that a message will not be waited for."""
@@ -599,10 +651,12 @@ class IncomingPipeline:
     def take_passing_segment(self, message: SdsMessage, segment: SegmentMessage) -> None:
         """Take a parity segment, or a data segment of an ephemeral payload."""
         key = self.reassembler.key_of(message.sender_id, segment)
-        if set_digest(key) in self.reassembler.completed:
+        completed = self.reassembler.completed
+        if set_digest(key) in completed or set_digest(key, ephemeral=True) in completed:
             self.state.outbox.count("late_segments")
             return
-        reason = self.reassembler.refusal(key, segment)
+        extra = history_octets(message)
+        reason = self.reassembler.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
@@ -610,7 +664,7 @@ class IncomingPipeline:
         if held is not None and not held.ephemeral and not segment.is_parity:
             self.state.outbox.drop("conflicting_segment")
             return
-        payload = self.reassembler.add(key, segment, ephemeral=True)
+        payload = self.reassembler.add(key, segment, ephemeral=True, extra=extra)
         if segment.is_parity:
             self.state.outbox.count("parity_received")
             for entry in message.causal_history:
@@ -652,7 +706,7 @@ class IncomingPipeline:
             if data is None:
                 self.state.outbox.drop("decrypt_failed")
             else:
-                self.receive(data, transport_hash, now)
+                self.receive(data, transport_hash, now, fetched=True)
         self.missing.answered([transport_hash for transport_hash, _ in found])
 
     def watch_missing(self) -> None:
@@ -727,6 +781,14 @@ class IncomingPipeline:
             self.reassembler.remove(payload)
             self.state.outbox.count("incomplete_dropped")
             self.give_up(payload, "incomplete_timeout")
+
+
+def history_octets(message: SdsMessage) -> int:
+    """Return about how many bytes the causal history of a message takes while its payload waits."""
+    return sum(
+        len(entry.message_id) + len(entry.sender_id or "") + ENTRY_OVERHEAD
+        for entry in message.causal_history
+    )
 
 
 def is_message_id(text: str) -> bool:

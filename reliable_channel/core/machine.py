@@ -39,9 +39,6 @@ from reliable_channel.errors import ConfigurationError, RequestNotFoundError
 from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Snapshot, rows_of
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
-MAX_CLOCK_SKEW_MS: Final = 20_000
-"""How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
-
 DEFAULT_MAX_MESSAGE_BYTES: Final = 150 * 1024
 """Largest encoded WakuMessage of the network (14/WAKU2-MESSAGE)."""
 
@@ -169,7 +166,7 @@ class ChannelMachine:
         self.incoming = IncomingPipeline(
             self.state, self.outgoing, Reassembler(segmentation), passing, max_message_bytes
         )
-        self.incoming.causal.floor = record.floor if record else now // MS - MAX_CLOCK_SKEW_MS
+        self.incoming.causal.floor = record.floor if record else now // MS
         self.started = False
         self.take_back(snapshot, now)
 
@@ -372,6 +369,7 @@ class ChannelMachine:
         if self.started:
             self.outgoing.pump(now)
             self.incoming.ask_when_due()
+        self.incoming.evict()
         record = self.state.record(self.incoming.causal.floor)
         if record != self.state.written:
             self.state.written = record

@@ -571,7 +571,8 @@ class OutgoingPipeline:
                 if segment.request.acknowledge(participant, segment.index):
                     touched[segment.request.request_id] = segment.request
         for request in touched.values():
-            self.acknowledged(request, participant, now)
+            if request.request_id in self.book.requests:  # the end of one may forget another
+                self.acknowledged(request, participant, now)
 
     def possible(self, participant: ParticipantId, data: bytes) -> list[OutgoingSegment]:
         """Count what a filter holds; return what it has held in enough messages of the participant."""
@@ -597,6 +598,7 @@ class OutgoingPipeline:
     def acknowledged(self, request: Request, participant: ParticipantId, now: Nanoseconds) -> None:
         """Act on news about a request: delivered, or retransmissions that are needless now."""
         self.state.outbox.put(request.acknowledgement_record(participant))
+        self.state.outbox.put(request.record())
         self.state.outbox.count("acknowledgements")
         if request.is_final:
             self.progress(request, now)

@@ -107,12 +107,17 @@ class Reassembler:
             segment.parity_code,
         )
 
-    def refusal(self, key: SetKey, segment: SegmentMessage) -> str | None:
+    def refusal(self, key: SetKey, segment: SegmentMessage, extra: int = 0) -> str | None:
         """Return why a segment cannot be taken now, as a word, or None when it can.
+
+        Args:
+            key: Its set.
+            segment: The segment.
+            extra: Bytes kept besides its payload.
 
         A refused segment is not acknowledged, so its sender tries again later.
         """
-        sender_id, size = key[0], len(segment.payload)
+        sender_id, size = key[0], len(segment.payload) + extra
         held = self.sets.get(key)
         if held is None:
             if len(self.sets) >= self.config.max_incomplete_payloads:
@@ -133,7 +138,9 @@ class Reassembler:
             return "incomplete_bytes_of_sender_full"
         return None
 
-    def add(self, key: SetKey, segment: SegmentMessage, *, ephemeral: bool) -> IncomingPayload:
+    def add(
+        self, key: SetKey, segment: SegmentMessage, *, ephemeral: bool, extra: int = 0
+    ) -> IncomingPayload:
         """Take a segment for which ``refusal`` said None and return its set."""
         payload = self.sets.get(key)
         if payload is None:
@@ -143,7 +150,7 @@ class Reassembler:
             payload.parity[segment.parity_segment_index] = segment.payload
         else:
             payload.data[segment.data_segment_index] = segment.payload
-        size = len(segment.payload)
+        size = len(segment.payload) + extra
         payload.octets += size
         self.octets += size
         self.sender_octets[key[0]] = self.sender_octets.get(key[0], 0) + size
@@ -197,9 +204,12 @@ class Reassembler:
         return None
 
 
-def set_digest(key: SetKey) -> bytes:
-    """Return 16 bytes that stand for a set in the memory of completed ones."""
-    return keccak256(repr(key).encode())[:16]
+def set_digest(key: SetKey, *, ephemeral: bool = False) -> bytes:
+    """Return 16 bytes that stand for a set in the memory of completed ones.
+
+    A payload sent as ephemeral is another one: a copy made to look so must not keep the message itself away.
+    """
+    return keccak256(repr((key, ephemeral)).encode())[:16]
 
 
 def assemble(payload: IncomingPayload) -> bytes | None:

@@ -202,6 +202,7 @@ class Request:
             sent=self.sent,
             state=str(self.state),
             error=self.error,
+            leader=self.leader,
         )
 
     def acknowledgement_record(self, participant: ParticipantId) -> AcknowledgementRecord:

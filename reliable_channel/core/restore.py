@@ -46,6 +46,7 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             error=row.error,
             sent=row.sent,
         )
+    leaders = {row.request_id: row.leader for row in rows_of(snapshot, RequestRecord)}
     for evidence in sorted(
         rows_of(snapshot, AcknowledgementRecord), key=lambda item: item.position
     ):
@@ -54,6 +55,7 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
         for index in range(request.segment_count):
             if mask >> index & 1:
                 request.acknowledge(evidence.participant_id, index)
+        request.leader = leaders[evidence.request_id] or request.leader
     restore_segments(requests, snapshot)
     for request in requests.values():
         if request.is_final:
@@ -82,7 +84,8 @@ def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> 
                 pair=hash_pair(row.message_id),
                 propagated=row.propagated,
                 transmissions=row.transmissions,
-                retransmissions=row.retransmissions,
+                # Without a running timer the last one was not confirmed: it counts as not made.
+                retransmissions=max(0, row.retransmissions - (not row.deadline_ns)),
             )
         )
         request.propagated += row.propagated
@@ -93,8 +96,11 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
     outgoing.book.open(request)
     for segment in request.segments:
         outgoing.segments[segment.segment_id] = segment
+        if request.anybody_has(segment.index):
+            outgoing.propagated(segment, now)
         if segment.propagated:
-            outgoing.start_timer(segment, now)
+            if not request.is_final:
+                outgoing.start_timer(segment, now)
         else:
             outgoing.enqueue(TrafficClass.FRESH, segment, now)
 
@@ -115,7 +121,7 @@ def restore_incoming(incoming: IncomingPipeline, snapshot: Snapshot, now: Nanose
         if payload.message:
             incoming.complete(payload)
         else:
-            incoming.finish_set(payload)
+            incoming.put_together(payload)
 
 
 def rejoin(
@@ -141,7 +147,10 @@ def rejoin(
     incoming.join(payload, message, segment.data_segment_index)
     incoming.payloads[payload.serial] = payload
     incoming.wait_for_rest(payload)
-    return payload if incoming.reassembler.is_complete(payload) else None
+    if not incoming.reassembler.is_complete(payload):
+        return None
+    incoming.take_out(payload)
+    return payload
 
 
 def rejoin_whole(

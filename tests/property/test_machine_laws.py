@@ -9,10 +9,11 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -133,7 +134,8 @@ class Peer:
 
     sender_id: str
     sds: SdsConfig
-    rate_limit: RateLimitConfig
+    rate_limit: RateLimitConfig = field(default_factory=RateLimitConfig)
+    segmentation: SegmentationConfig = SEGMENTATION
     machine: ChannelMachine = field(init=False)
     rows: dict[type[Record], dict[RecordKey, Record]] = field(default_factory=dict)
     generation: int = 0
@@ -161,7 +163,7 @@ class Peer:
             now=now,
             seed=self.generation,
             sds=self.sds,
-            segmentation=SEGMENTATION,
+            segmentation=self.segmentation,
             budget=ChannelBudget(limiter, None, CHANNEL),
             snapshot=self.snapshot(),
         )
@@ -655,3 +657,105 @@ GroupMachine.TestCase.settings = settings(
 @pytest.mark.timeout(120)
 class TestGroup(GroupMachine.TestCase):  # type: ignore[misc]
     """Runs ``GroupMachine``."""
+
+
+# --- Snapshot and restore ------------------------------------------------------------------------
+
+SENDERS = ("x", "y")
+ROOMY = SegmentationConfig(segment_size_bytes=64)
+
+
+def conversation(turns: list[tuple[int, int]]) -> list[bytes]:
+    """Let two senders send payloads of these sizes in turn, each hearing the other, and return the bytes.
+
+    Args:
+        turns: Who sends, and how many bytes.
+    """
+    now, wire = START_NS, []
+    peers = [Peer(sender_id=name, sds=SdsConfig(), segmentation=ROOMY) for name in SENDERS]
+    for peer in peers:
+        peer.start(now)
+    for number, (who, size) in enumerate(turns):
+        now += MS
+        payload = (b"%d:" % number).ljust(size, b".")
+        _, effects = peers[who].machine.send(payload, now)
+        queue = list(effects.publishes)
+        while queue:
+            publish = queue.pop(0)
+            wire.append(publish.data)
+            peers[1 - who].machine.receive(publish.data, bytes(32), now)
+            queue += peers[who].machine.published(publish.segment_id, bytes(32), now).publishes
+    return wire
+
+
+def listener() -> Peer:
+    """Return a third participant that has heard nothing yet."""
+    sds = replace(SDS, max_parked_messages=1_000, max_missing_ids=1_000, max_known_ids=10_000)
+    sds = replace(sds, max_missing_ids_per_sender=1_000)
+    peer = Peer(sender_id="z", sds=sds, segmentation=ROOMY)
+    peer.carry_out(peer.start(START_NS - SECOND))
+    return peer
+
+
+def knowledge(peer: Peer) -> dict[str, object]:
+    """Return what can be observed about what a participant knows."""
+    machine = peer.machine
+    status = machine.status()
+    return {
+        "known": set(machine.state.log.known),
+        "named next": machine.state.log.next_history(),
+        "lamport": status.lamport_timestamp,
+        "owed": set(machine.state.debt),
+        "parked": status.parked_messages,
+        "incomplete": status.incomplete_payloads,
+        "lost": set(machine.incoming.causal.lost.ids),
+        "open": status.open_requests,
+        "filter": machine.state.log.bloom_bytes() if status.known_messages < 8 else None,
+        "conflict": machine.state.conflict_seen,
+        "requests": {
+            request_id: machine.request_status(request_id).acknowledged
+            for request_id in machine.outgoing.book.requests
+        },
+    }
+
+
+TURNS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([8, 64, 100, 300])), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=TURNS, order=st.integers(0, 1 << 32), cut=PICK, own=st.integers(0, 2))
+def test_restored_machine_knows_and_delivers_the_same(
+    turns: list[tuple[int, int]], order: int, cut: int, own: int
+) -> None:
+    """Whatever arrives in whatever order, a restart in between changes nothing that anybody sees."""
+    inputs = conversation(turns)
+    random = Random(order)
+    inputs += random.choices(inputs, k=len(inputs) // 4) if inputs else []
+    random.shuffle(inputs)
+    steady, restarted = listener(), listener()
+    place = cut % (len(inputs) + 1)
+    delivered: list[list[bytes]] = [[], []]
+    for number in range(len(inputs) + 1):
+        if number == place:
+            for peer in (steady, restarted):
+                for index in range(own):
+                    _, effects = peer.machine.send(b"own %d" % index, START_NS)
+                    peer.carry_out(effects)
+            before = knowledge(restarted)
+            restarted.carry_out(restarted.start(START_NS))
+            assert knowledge(restarted) == before
+        if number == len(inputs):
+            break
+        for peer, messages in zip((steady, restarted), delivered, strict=True):
+            effects = peer.machine.receive(inputs[number], None, START_NS + number)
+            messages += [
+                event.message for event in effects.events if isinstance(event, MessageReceivedEvent)
+            ]
+            peer.carry_out(effects)
+    assert delivered[0] == delivered[1]
+    assert len(delivered[0]) == len(turns)
+    first, second = knowledge(steady), knowledge(restarted)
+    for name in ("known", "parked", "incomplete", "lost"):
+        assert first[name] == second[name]
+    # What others acknowledged in our place is forgotten: then it is acknowledged once more.
+    assert set(steady.machine.state.debt) <= set(restarted.machine.state.debt)

@@ -300,9 +300,11 @@ def test_rejected_segments_delay_nobody(seed: int) -> None:
         node=NodeFaults(rejection=0.02, report_ms=0),
         faults=LinkFaults(delay_ms=50, jitter_ms=100),
     )
+    # What was transmitted of a rejected message stays incomplete at its receivers for an hour.
     simulation = play(scenario).check(besides=["quiet"])
     assert longest_wait_ms(simulation) < 1_000
-    assert not losses(simulation)
+    delivered = {step.message_id for journal in simulation.journals for step in journal.delivered()}
+    assert not delivered & {event.message_id for event in losses(simulation)}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -316,9 +318,7 @@ def test_without_a_store_every_request_ends_nothing_sticks_and_lost_events_name_
     assert lost
     for journal in simulation.journals:
         have = {step.message_id for step in journal.steps}
-        told = {
-            event.message_id for event in journal.events if isinstance(event, MessageLostEvent)
-        }
+        told = {event.message_id for event in journal.events if isinstance(event, MessageLostEvent)}
         # In the first moments of a channel nobody can tell a lost message from one of before.
         settled = START_NS + 2 * SCALED_SDS.acknowledgement_timeout_ms * MS + SECOND
         missing = {

@@ -185,7 +185,7 @@ class MessageLog:
 
         Deviation: LIP-109 names the last ids only (docs/adr/0010-hints-that-come-late.md).
         """
-        fixed = self.standing(fixed)
+        fixed = self.standing(fixed)[-self.config.causal_history_size - MAX_BRANCHES :]
         self.told(item for item in fixed if item in self.known and self.known[item].hint)
         late = [item for item in self.late_hints if item not in fixed][:MAX_LATE_HINTS]
         self.told(late)
@@ -197,7 +197,7 @@ class MessageLog:
         return self.entries([item for _, item in sorted(places)])
 
     def standing(self, message_ids: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
-        """Return ids with those that were withdrawn replaced by what they had named."""
+        """Return the known ids of a history in order, withdrawn ones replaced by what they had named."""
         found: dict[MessageId, None] = {}
         stack = list(reversed(message_ids))
         seen: set[MessageId] = set()
@@ -210,7 +210,13 @@ class MessageLog:
                 stack.extend(reversed(self.withdrawn[message_id]))
             else:
                 found[message_id] = None
-        return tuple(found)
+        places = [(self.known[item].lamport, item) for item in found if item in self.known]
+        return tuple([item for _, item in sorted(places)])
+
+    def forget(self, message_id: MessageId) -> None:
+        """Let go of a known id that was never logged: its payload was given up."""
+        if self.known.pop(message_id, None) is not None:
+            self.outbox.delete(LogRecord, message_id)
 
     def set_hint(self, message_id: MessageId, hint: bytes | None) -> None:
         """Remember under which transport hash a message can be fetched; the first one stays."""
@@ -271,14 +277,14 @@ class MessageLog:
         """Return the history entries that name those of the ids that are known."""
         return tuple([entry for entry in map(self.entry, message_ids) if entry is not None])
 
-    def evict(self) -> int:
-        """Forget the lowest logged ids above the bound; return the highest Lamport time forgotten, or 0.
+    def evict(self) -> list[tuple[int, MessageId]]:
+        """Forget the lowest logged ids above the bound; return them with their Lamport times, in order.
 
         It works in batches of one sixteenth of the bound, so that the cost of one message stays flat.
         """
         limit = self.config.max_known_ids
         if len(self.known) <= limit:
-            return 0
+            return []
         excess = self.order[: len(self.known) - limit + limit // 16]
         del self.order[: len(excess)]
         for _, message_id in excess:
@@ -286,7 +292,7 @@ class MessageLog:
             self.frontier.pop(message_id, None)
             self.late_hints.pop(message_id, None)
             self.outbox.delete(LogRecord, message_id)
-        return excess[-1][0] if excess else 0
+        return excess
 
     def rebuild_bloom(self, count: int) -> None:
         """Make the bloom filter anew from that many of the newest known ids.

@@ -109,9 +109,7 @@ def test_every_numeric_field_has_bounds_and_every_bound_a_field(
 
 
 @pytest.mark.parametrize(("kind", "name", "low", "high"), NUMBERS)
-def test_both_bounds_are_accepted(
-    kind: type[Config], name: str, low: float, high: float
-) -> None:
+def test_both_bounds_are_accepted(kind: type[Config], name: str, low: float, high: float) -> None:
     for value in (low, high):
         values = {name: value, **COMPANIONS.get(name, {})}
         if problem := CONTRADICTIONS.get((name, int(value))):

@@ -63,9 +63,7 @@ EVENTS: list[ChannelEvent] = [
     MessageLostEvent(
         channel_id="room", sequence=7, time_ns=9, message_id="m", sender_id="al", reason="x"
     ),
-    SenderIdConflictEvent(
-        channel_id="room", sequence=8, time_ns=9, sender_id="al", message_id="m"
-    ),
+    SenderIdConflictEvent(channel_id="room", sequence=8, time_ns=9, sender_id="al", message_id="m"),
 ]
 
 NAMED = [f"{number} {event.name}" for number, event in enumerate(EVENTS)]

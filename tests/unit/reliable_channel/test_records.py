@@ -79,6 +79,7 @@ ROWS: list[tuple[Record, RecordKey]] = [
             sent=False,
             state="open",
             error="",
+            leader="bob",
         ),
         ("r",),
     ),

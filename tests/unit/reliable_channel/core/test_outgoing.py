@@ -12,6 +12,7 @@ import pytest
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.core.sds.bloom import BloomFilter
+from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
 from reliable_channel.core.sds.missing import FETCH_TIMER
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage, WakuMessage
 from reliable_channel.errors import (
@@ -105,7 +106,17 @@ def history_of(transmission: Transmission) -> list[str]:
         (b"x" * (255 * 64 + 1), MessageTooLargeError),
         (b"x" * 9_001, MessageTooLargeError),
     ],
-    ids=["text", "none", "number", "list", "empty", "empty array", "empty view", "segments", "room"],
+    ids=[
+        "text",
+        "none",
+        "number",
+        "list",
+        "empty",
+        "empty array",
+        "empty view",
+        "segments",
+        "room",
+    ],
 )
 def test_what_cannot_be_sent_raises_and_changes_nothing(
     payload: object, error: type[Exception]
@@ -424,9 +435,7 @@ def test_being_acknowledged_proves_that_it_was_sent() -> None:
     sender = alice()
     request_id = sender.send(b"x" * 128)
     acknowledge(sender, request_id)
-    kinds = [
-        type(event) for event in sender.events if not isinstance(event, MessageProgressEvent)
-    ]
+    kinds = [type(event) for event in sender.events if not isinstance(event, MessageProgressEvent)]
     assert kinds == [MessageSentEvent, MessageDeliveredEvent]
     sender.published()
     assert sender.request(request_id).state is RequestState.DELIVERED
@@ -839,13 +848,50 @@ def test_ids_that_were_in_flight_at_the_end_leave_the_log_when_they_are_refused_
     assert receiver.received == [b"next"]
 
 
-def test_an_id_that_was_published_before_the_error_stays() -> None:
+def test_nobody_is_told_to_wait_for_a_message_that_will_never_be_whole() -> None:
     sender = alice()
+    kept = sender.send(b"kept")
+    sender.published()
     request_id = sender.send(b"x" * 128)
     sender.published(f"{request_id}:1")
     sender.failed(f"{request_id}:2", retryable=False)
     sender.send(b"next")
-    assert history_of(sender.transmissions[-1]) == ids_of(sender, request_id)[:1]
+    assert history_of(sender.transmissions[-1]) == ids_of(sender, kept)
+
+
+def test_what_went_out_before_the_error_is_still_known_as_ours() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 128)
+    sender.published(f"{request_id}:1")
+    sender.failed(f"{request_id}:2", retryable=False)
+    before = len(sender.events)
+    sender.receive(sender.last(f"{request_id}:1").data)
+    assert sender.counted("echoes") == 1
+    assert len(sender.events) == before
+
+
+def test_what_a_withdrawn_message_named_is_named_in_its_place() -> None:
+    """Or what was sent behind it could come out before what it builds on."""
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
+    kept = sender.send(b"kept")
+    sender.published()
+    sender.send(b"gone")
+    sender.send(b"gone too" * 20)
+    sender.send(b"later")
+    sender.failed(retryable=False)
+    sender.failed(retryable=False)
+    assert history_of(sender.transmissions[-1]) == ids_of(sender, kept)
+
+
+def test_histories_stay_within_the_header_budget_however_many_were_withdrawn() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
+    for number in range(20):
+        sender.receive(*concurrent(*(f"p{number} {place}" for place in range(16))))
+        sender.send(b"x")
+    while sender.machine.queue.in_flight:
+        sender.failed(retryable=False)
+    most = max(len(item.message.causal_history) for item in sender.transmissions)
+    assert most <= 2 + MAX_BRANCHES + MAX_LATE_HINTS
 
 
 def test_what_a_refused_message_acknowledged_is_owed_again() -> None:
@@ -1325,9 +1371,7 @@ def crowd(count: int) -> list[SdsMessage]:
 )
 def test_a_sync_with_64_entries_is_never_too_large(bloom_capacity: int, limit: int) -> None:
     """14/WAKU2-MESSAGE: at most 150 KiB encoded. What does not fit goes into another sync."""
-    receiver = Participant(
-        sds=SdsConfig(bloom_capacity=bloom_capacity), max_message_bytes=limit
-    )
+    receiver = Participant(sds=SdsConfig(bloom_capacity=bloom_capacity), max_message_bytes=limit)
     for message in crowd(64):
         receiver.receive(message, hint=hash_of(message.encode()))
     receiver.advance(3 * SECOND)

@@ -186,6 +186,7 @@ def test_rows_hold_what_a_restart_needs() -> None:
         sent=True,
         state="open",
         error="",
+        leader=None,
     )
 
 

@@ -531,9 +531,7 @@ def test_a_chain_of_parked_payloads_goes_on_in_order() -> None:
 def test_the_same_payload_parked_twice_without_wrap_time_is_delivered_twice() -> None:
     """A payload sent again on purpose is delivered again, also when a restart comes between."""
     receiver = settled()
-    first = messages_of(
-        PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 30_000, history=[entry("before")]
-    )
+    first = messages_of(PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 30_000, history=[entry("before")])
     second = [
         replace(message, message_id=f"again {place}", lamport_timestamp=NOW_MS + 31_000 + place)
         for place, message in enumerate(first)
@@ -561,9 +559,7 @@ def test_late_segments_of_what_was_rebuilt_deliver_nothing_after_the_restart() -
 
 def test_what_was_lost_counts_as_met_and_comes_late() -> None:
     receiver = settled()
-    receiver.receive(
-        content_message(b"effect", lamport=NOW_MS + 30_000, history=entries("before"))
-    )
+    receiver.receive(content_message(b"effect", lamport=NOW_MS + 30_000, history=entries("before")))
     receiver.advance(TIMEOUT)
     assert len(receiver.of(MessageLostEvent)) == 1
     again = receiver.reopened()
@@ -625,6 +621,7 @@ def test_the_floor_stays() -> None:
 
 
 # --- A whole conversation ------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("segmentation", [SMALL, PARITY], ids=["data", "parity"])
 def test_a_conversation_with_a_restart_after_every_step_ends_as_without(

@@ -222,9 +222,7 @@ def test_there_is_no_parity_for_one_segment_or_when_switched_off() -> None:
         (parity_config(0.5, max_total_segments=3), 2),
     ],
 )
-def test_data_and_parity_together_are_at_most_255(
-    config: SegmentationConfig, largest: int
-) -> None:
+def test_data_and_parity_together_are_at_most_255(config: SegmentationConfig, largest: int) -> None:
     """WIRE: we send at most 255 segments."""
     segmenter = make_segmenter(config)
     limit = min(255, config.max_total_segments)
@@ -273,9 +271,7 @@ def test_joining_the_segments_gives_the_payload(size: int) -> None:
 
 
 @pytest.mark.parametrize(("code", "tag"), [("reedsolo", 1), ("leopard", 0)])
-def test_data_segments_say_how_much_parity_there_is_and_of_which_code(
-    code: Any, tag: int
-) -> None:
+def test_data_segments_say_how_much_parity_there_is_and_of_which_code(code: Any, tag: int) -> None:
     """WIRE: fields 3, 6, 8, 9, 10 are the same on all segments of a payload."""
     segmenter = make_segmenter(parity_config(0.5, parity_code=code))
     segments = [SegmentMessage.decode(item) for item in segmenter.split(b"x" * 300, NOW)]

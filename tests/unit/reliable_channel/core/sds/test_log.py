@@ -7,15 +7,19 @@ import pytest
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import BloomFilter
-from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_FRONTIER, KnownMessage, MessageLog
+from reliable_channel.core.sds.log import (
+    MAX_BRANCHES,
+    MAX_FRONTIER,
+    MAX_LATE_HINTS,
+    KnownMessage,
+    MessageLog,
+)
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import LogRecord
 from tests.support.builders import ALICE
 
 
-def make_log(
-    *, history: int = 2, capacity: int = 0, max_known_ids: int = 1000
-) -> MessageLog:
+def make_log(*, history: int = 2, capacity: int = 0, max_known_ids: int = 1000) -> MessageLog:
     config = SdsConfig(
         causal_history_size=history, bloom_capacity=capacity, max_known_ids=max_known_ids
     )
@@ -216,27 +220,74 @@ def test_a_branch_that_is_not_known_any_more_is_left_out() -> None:
     assert log.next_history() == ("b", "c", "d")
 
 
+# --- What a message of ours carries when it goes out ---------------------------------------------
+
+
+def named_by(log: MessageLog, *fixed: str) -> list[tuple[str, bytes | None]]:
+    """Return ids and hints of the history that a message of ours carries."""
+    return [(item.message_id, item.retrieval_hint) for item in log.dispatch_history(fixed)]
+
+
+def test_an_own_message_is_named_again_once_its_hint_is_known() -> None:
+    log = filled(("a", 1), ("b", 2), ("c", 3))
+    assert named_by(log, "a") == [("a", None)]
+    log.confirm_own("a", b"1" * 32)
+    assert named_by(log, "b") == [("a", b"1" * 32), ("b", None)]
+    assert named_by(log, "b") == [("b", None)]
+
+
+def test_naming_it_anyway_is_enough() -> None:
+    log = filled(("a", 1), ("b", 2))
+    log.confirm_own("a", b"1" * 32)
+    assert named_by(log, "a") == [("a", b"1" * 32)]
+    assert named_by(log, "b") == [("b", None)]
+
+
+def test_of_many_hints_that_come_late_a_message_carries_some() -> None:
+    log = filled(*((f"m{number:03}", number) for number in range(300)))
+    for number in range(300):
+        log.confirm_own(f"m{number:03}", bytes(32))
+    first = [message_id for message_id, _ in named_by(log)]
+    assert first == [f"m{number:03}" for number in range(44, 44 + MAX_LATE_HINTS)]
+    assert len(named_by(log, "m299")) == MAX_LATE_HINTS + 1
+
+
+def test_entries_stay_in_order_whatever_comes_late() -> None:
+    log = filled(("a", 1), ("b", 5), ("c", 3))
+    log.confirm_own("c", b"3" * 32)
+    assert [message_id for message_id, _ in named_by(log, "a", "b")] == ["a", "c", "b"]
+
+
+def test_ids_that_are_not_known_any_more_are_left_out() -> None:
+    log = filled(("a", 1), ("b", 2))
+    log.confirm_own("gone", bytes(32))
+    assert named_by(log, "a", "gone too", "b") == [("a", None), ("b", None)]
+
+
 # --- Eviction ------------------------------------------------------------------------------------
 
 
 def test_up_to_the_bound_nothing_is_forgotten() -> None:
     log = filled(*((f"m{number:03}", number) for number in range(64)), max_known_ids=64)
-    assert log.evict() == 0
+    assert log.evict() == []
     assert len(log) == 64
 
 
 def test_above_the_bound_the_lowest_are_forgotten_in_batches() -> None:
     log = filled(*((f"m{number:03}", number) for number in range(65)), max_known_ids=64)
     log.extend_frontier("m000", [])
+    log.confirm_own("m001", bytes(32))
     log.outbox.take()
-    assert log.evict() == 4  # one too many, and a sixteenth of the bound
+    # One too many, and a sixteenth of the bound.
+    assert log.evict() == [(number, f"m{number:03}") for number in range(5)]
     assert len(log) == len(log.order) == 60
     assert "m004" not in log
     assert "m005" in log
     assert not log.frontier
+    assert named_by(log, "m064") == [("m064", None)]
     changes = log.outbox.take().changes
     assert changes == {(LogRecord, (f"m{number:03}",)): None for number in range(5)}
-    assert log.evict() == 0
+    assert log.evict() == []
 
 
 def test_ids_that_are_not_logged_yet_are_never_forgotten() -> None:
@@ -244,11 +295,10 @@ def test_ids_that_are_not_logged_yet_are_never_forgotten() -> None:
     log = make_log(max_known_ids=64)
     for number in range(70):
         log.add(known(f"m{number:03}", number, logged=False))
-    assert log.evict() == 0
+    assert log.evict() == []
     assert len(log) == 70
     log.log("m069")
-    assert log.evict() == 69
-    assert "m069" not in log
+    assert log.evict() == [(69, "m069")]
     assert len(log) == 69
 
 

@@ -57,15 +57,18 @@ def test_an_id_is_tracked_once_with_who_named_it_first(missing: MissingMessages)
     assert missing.named_by == {BOB: 1}
 
 
-def test_an_id_of_our_time_stays_one() -> None:
-    """May predate us only what nothing proves to be of our time."""
-    missing = make_missing()
+def test_an_id_may_predate_us_until_something_proves_the_contrary(
+    missing: MissingMessages,
+) -> None:
     track(missing, "a", may_predate=True)
-    track(missing, "a", may_predate=True)
-    assert missing.messages["a"].may_predate
     track(missing, "a", may_predate=False)
+    assert missing.messages["a"].may_predate
+    missing.track(entry("a"), BOB, NOW, may_predate=True, proven=True)
     track(missing, "a", may_predate=True)
     assert not missing.messages["a"].may_predate
+    track(missing, "b", may_predate=False)
+    track(missing, "b", may_predate=True)
+    assert not missing.messages["b"].may_predate
 
 
 def test_ids_are_limited_in_all() -> None:
