@@ -350,7 +350,9 @@ class ReliableChannel:
         if last_seen_ns:
             effects.merge(await self._catch_up(last_seen_ns - CATCH_UP_MARGIN_NS))
         effects.merge(self._machine.start(self._clock.now_ns()))
-        await self._store.commit(self.channel_id, effects.changes)
+        error = await self._try_commit(effects)
+        if error is not None:
+            raise error
         self._carry_out(effects)
         for name, work in (
             ("machine", self._run()),
@@ -646,6 +648,8 @@ class ReliableChannel:
                 ephemeral=publish.ephemeral,
                 meta=WIRE_MARKER,
             )
+            if publish.expires_ns and self._clock.now_ns() >= publish.expires_ns:
+                return lambda now: machine.expired(segment_id, now)
             transport_hash = await self._node.publish(segment_id, envelope)
         except (EncryptError, PublishRejectedError, NodeClosedError) as error:
             reason = str(error)

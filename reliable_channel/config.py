@@ -170,11 +170,11 @@ class SdsConfig:
     possible_ack_threshold: int = 2
     """Messages of one participant whose bloom filter holds an id that make an acknowledgement."""
     repair_t_min_ms: int = 30_000
-    """SDS-R: earliest repair request, milliseconds."""
+    """SDS-R, not in use yet: earliest repair request, milliseconds."""
     repair_t_max_ms: int = 120_000
-    """SDS-R: latest repair request or response, milliseconds."""
+    """SDS-R, not in use yet: latest repair request or response, milliseconds."""
     num_response_groups: int = 1
-    """SDS-R: response groups."""
+    """SDS-R, not in use yet: response groups."""
     max_outgoing_messages: int = 1_000
     """Requests that are not final before ``send`` waits."""
     max_outgoing_bytes: int = 64 << 20

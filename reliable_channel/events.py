@@ -150,6 +150,7 @@ ChannelEvent: TypeAlias = (
     | MessageProgressEvent
     | SenderIdConflictEvent
 )
+"""Any event of a channel, for ``match`` and for type checkers."""
 
 DURABLE_EVENTS: dict[str, type[ChannelEvent]] = {
     event.name: event

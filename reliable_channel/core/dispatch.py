@@ -129,6 +129,10 @@ class DispatchQueue:
             self.timers.set(QUEUE_TIMER, min(tries))
         return None
 
+    def expiry(self, now: Nanoseconds) -> Nanoseconds:
+        """Return when a message that has its turn now may not go out any more; 0 is never."""
+        return self.budget.epoch_end(now) or 0
+
     def landed(
         self, segment_id: RequestId, now: Nanoseconds, *, certain_failure: bool = False
     ) -> InFlight | None:

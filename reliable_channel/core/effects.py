@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from reliable_channel.events import ChannelEvent
 from reliable_channel.records import Changes
-from reliable_channel.types import RequestId
+from reliable_channel.types import Nanoseconds, RequestId
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Publish:
     """An encoded SDS message."""
     ephemeral: bool = False
     """The transport's store need not keep it."""
+    expires_ns: Nanoseconds = 0
+    """End of the epoch it was counted in: from then on it must not be handed over; 0 is never."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,11 +180,14 @@ class IncomingPipeline:
         return message.kind is SdsKind.EPHEMERAL and is_ours
 
     def lower_floor(self, lamport: int) -> None:
-        """Take a message that arrives by itself as of our time, though its sender's clock is behind ours."""
-        floor = self.causal.floor
-        is_start = floor <= self.state.created_ns // MS
-        if is_start and self.now // MS - MAX_CLOCK_SKEW_MS <= lamport < floor:
-            self.causal.floor = lamport
+        """Take messages of a sender whose clock is behind ours as of our time, from our start on.
+
+        How far it is behind shows in a message that arrives by itself, and not from a store.
+        """
+        start = self.state.created_ns // MS
+        behind = self.now // MS - lamport
+        if self.causal.floor <= start and 0 < behind <= MAX_CLOCK_SKEW_MS:
+            self.causal.floor = min(self.causal.floor, start - behind)
 
     def receive_content(self, message: SdsMessage, transport_hash: bytes | None) -> None:
         """Take a content message: a duplicate, a segment, or a whole message without segmentation."""
@@ -321,15 +324,15 @@ class IncomingPipeline:
         if held is not None and (segment.wrap_time_ns or not held >> index & 1):
             self.take_late(message, segment, digest, held, transport_hash)
             return
+        rival = self.reassembler.sets.get(key)
+        if rival is not None and rival.ephemeral:
+            # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
+            self.reassembler.drop_data(rival)
         extra = history_octets(message)
         reason = self.reassembler.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
-        rival = self.reassembler.sets.get(key)
-        if rival is not None and rival.ephemeral:
-            # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
-            self.reassembler.drop_data(rival)
         self.accept(message, index, segment.data_segment_count, transport_hash, logged=False)
         payload = self.reassembler.add(key, segment, ephemeral=False, extra=extra)
         self.join(payload, message, index)
@@ -476,6 +479,7 @@ class IncomingPipeline:
             if not self.infer(payload):
                 self.state.outbox.count("duplicates")
                 self.forget(payload)
+                self.causal.release_waiters(tuple(payload.ids.values()))
                 return
         payload.message = message
         payload.data.clear()

@@ -253,6 +253,11 @@ class ChannelMachine:
         self.outgoing.publish_failed(segment_id, error, now, retryable=retryable)
         return self.conclude(now)
 
+    def expired(self, segment_id: RequestId, now: Nanoseconds) -> Effects:
+        """Take note that a message was not handed over because its epoch had ended."""
+        self.outgoing.expired(segment_id, now)
+        return self.conclude(now)
+
     def fetched(self, found: Sequence[tuple[bytes, bytes | None]], now: Nanoseconds) -> Effects:
         """Take the store's answer to a ``Fetch``.
 

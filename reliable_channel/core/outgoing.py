@@ -249,7 +249,7 @@ class OutgoingPipeline:
         if isinstance(turn, OutgoingSegment):
             self.dispatch_segment(segment_id, turn, now)
         elif isinstance(turn, ParityTurn):
-            self.dispatch_parity(turn)
+            self.dispatch_parity(turn, now)
         else:
             self.dispatch_sync(segment_id, turn, now)
 
@@ -268,7 +268,12 @@ class OutgoingPipeline:
         self.state.outbox.put(segment.record())
         self.state.outbox.count("transmissions")
         self.state.outbox.publish(
-            Publish(segment_id, segment.header + segment.suffix, segment.request.ephemeral)
+            Publish(
+                segment_id,
+                segment.header + segment.suffix,
+                segment.request.ephemeral,
+                self.queue.expiry(now),
+            )
         )
 
     def freeze(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:
@@ -309,7 +314,7 @@ class OutgoingPipeline:
             causal_history=history,
         )
 
-    def dispatch_parity(self, turn: ParityTurn) -> None:
+    def dispatch_parity(self, turn: ParityTurn, now: Nanoseconds) -> None:
         """Publish a parity segment; it carries the history of the payload's first segment."""
         history: tuple[HistoryEntry, ...] = ()
         if not turn.request.ephemeral and turn.request.segments:
@@ -318,7 +323,14 @@ class OutgoingPipeline:
         self.state.outbox.count("transmissions")
         self.state.outbox.count("parity_transmissions")
         header = self.plain_message(turn.message_id, history).encode()
-        self.state.outbox.publish(Publish(turn.segment_id, header + turn.suffix, ephemeral=True))
+        self.state.outbox.publish(
+            Publish(
+                turn.segment_id,
+                header + turn.suffix,
+                ephemeral=True,
+                expires_ns=self.queue.expiry(now),
+            )
+        )
 
     def dispatch_sync(self, segment_id: RequestId, turn: SyncTurn, now: Nanoseconds) -> None:
         """Compose and publish a sync message."""
@@ -348,7 +360,9 @@ class OutgoingPipeline:
             state.sync.put_off(now, group)
         state.outbox.count("transmissions")
         state.outbox.count("syncs_sent")
-        state.outbox.publish(Publish(segment_id, message.encode(), ephemeral=True))
+        state.outbox.publish(
+            Publish(segment_id, message.encode(), ephemeral=True, expires_ns=self.queue.expiry(now))
+        )
 
     def announce(self, now: Nanoseconds) -> None:
         """Tell the application which requests have to wait for the rate limiter, once each."""
@@ -501,6 +515,31 @@ class OutgoingPipeline:
             else:
                 self.segment_failed(segment, error, now, retryable=retryable)
 
+    def expired(self, segment_id: RequestId, now: Nanoseconds) -> None:
+        """Let a message wait for another turn whose epoch ended before it could be handed over.
+
+        Spec: 17/WAKU2-RLN-RELAY: it would count in an epoch whose budget is spoken for.
+        """
+        flight = self.queue.landed(segment_id, now, certain_failure=True)
+        if flight is None:
+            return
+        self.state.outbox.count("expired_transmissions")
+        if isinstance(flight.turn, SyncTurn):
+            self.sync_failed(flight.turn, now)
+        elif isinstance(flight.turn, OutgoingSegment):
+            segment = flight.turn
+            segment.in_flight = False
+            self.not_repeated(segment)
+            if segment.request.is_final:
+                self.failed_late(segment, now)
+            else:
+                self.redo(segment_id, now)
+
+    def not_repeated(self, segment: OutgoingSegment) -> None:
+        """Take a retransmission back that did not reach the network."""
+        if segment.propagated and segment.retransmissions:
+            segment.retransmissions -= 1
+
     def failed_late(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
         """Take an id out of the log that was in flight when its request ended, and never went out."""
         if segment.request.state is RequestState.SEND_ERROR and not segment.propagated:
@@ -527,6 +566,7 @@ class OutgoingPipeline:
         segment.first_failure_ns = segment.first_failure_ns or now
         patience = self.state.sds.dispatch_timeout_ms * MS
         if retryable and now - segment.first_failure_ns < patience:
+            self.not_repeated(segment)
             wait = min(REDO_FIRST_NS << min(segment.failures - 1, 10), REDO_LONGEST_NS)
             self.state.timers.set(("redo", segment.segment_id), now + wait)
         elif segment.propagated:
@@ -650,7 +690,10 @@ class OutgoingPipeline:
         if segment.request.leader_has(segment.index):
             self.start_timer(segment, now)
         elif segment.retransmissions >= self.state.sds.max_retransmissions:
-            self.delivery_error(segment, now)
+            if segment.request.sent:
+                self.delivery_error(segment, now)
+            else:
+                self.start_timer(segment, now)  # the others decide: sent, or a send-error
         else:
             self.enqueue(TrafficClass.REPAIR, segment, now)
 
@@ -697,7 +740,10 @@ class OutgoingPipeline:
 
         An id that did go out is remembered in passing, so that its echo is known.
         """
-        if segment.made_known and segment.message_id in self.state.log:
+        if self.is_shared(segment):
+            for other, index in self.book.index[segment.message_id]:
+                other.segments[index].made_known = True
+        elif segment.made_known and segment.message_id in self.state.log:
             self.state.log.withdraw(segment.message_id, segment.history)
         if segment.transmissions:
             self.passing.add(segment.message_id)
@@ -718,6 +764,11 @@ class OutgoingPipeline:
         self.finish(request, RequestState.SEND_ERROR, "withdrawn")
         self.book.forget(request_id)
 
+    def is_shared(self, segment: OutgoingSegment) -> bool:
+        """Tell whether another open request has a segment of the same id (``message_id="content"``)."""
+        places = self.book.index.get(segment.message_id, ())
+        return any(other is not segment.request and not other.is_final for other, _ in places)
+
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request and let go of its timers, queue places and bytes."""
         for segment in request.segments:
@@ -731,8 +782,9 @@ class OutgoingPipeline:
                     self.queue.discard(TrafficClass.FRESH, segment_id)
             segment.suffix = b""
             segment.header = None
-            self.state.outbox.delete(BodyRecord, segment.message_id, "content")
-            self.state.outbox.delete(BodyRecord, segment.message_id, "header")
+            if not self.is_shared(segment):
+                self.state.outbox.delete(BodyRecord, segment.message_id, "content")
+                self.state.outbox.delete(BodyRecord, segment.message_id, "header")
         # An ephemeral payload is never acknowledged, so its parity helps also after it was sent.
         needless = state is not RequestState.SENT
         parity_waiting = self.segmenter.parity_count(request.segment_count) if needless else 0

@@ -531,6 +531,11 @@ class ChannelBudget:
         limits = [ledger.remaining(now) for ledger in self._ledgers if ledger.enabled]
         return min(limits, default=None)
 
+    def epoch_end(self, now: Nanoseconds) -> Nanoseconds | None:
+        """Return when the first epoch ends that a transmission of now counts in; None where nothing limits."""
+        ends = [ledger.epoch_end(now) for ledger in self._ledgers if ledger.enabled]
+        return min(ends, default=None)
+
     def set_waiting(self, traffic: TrafficClass, since_ns: Nanoseconds | None) -> None:
         """Say since when such traffic could go, Unix nanoseconds, or None: nothing waits."""
         for ledger in self._ledgers:

@@ -74,7 +74,7 @@ class OutgoingSegment:
     suffix: bytes
     header: bytes | None = None
     pair: HashPair = (0, 0)
-    made_known: bool = True
+    made_known: bool = False
     settled: tuple[MessageId, ...] = ()
     in_flight: bool = False
     queued: bool = False

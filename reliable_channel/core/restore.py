@@ -82,6 +82,7 @@ def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> 
                 suffix=bodies[row.message_id, "content"],
                 header=bodies.get((row.message_id, "header")),
                 pair=hash_pair(row.message_id),
+                made_known=not request.ephemeral,
                 propagated=row.propagated,
                 transmissions=row.transmissions,
                 # Without a running timer the last one was not confirmed: it counts as not made.

@@ -285,13 +285,13 @@ def test_acknowledgement_of_everything_one_holds_by_another_makes_ones_own_needl
 
 
 def test_another_sync_carries_what_does_not_fit_in_one() -> None:
-    simulation = group(bloom_capacity=0)
+    simulation = group(bloom_capacity=0, max_in_flight=100)
     for number in range(100):
         simulation.send(0, b"%d" % number)
     assert simulation.settle(TIMEOUT_MS)
     assert len(events_of(simulation, 0, MessageDeliveredEvent)) == 100
     assert max(len(names(item)) for item in syncs_of(simulation, 1)) == 64
-    assert len(wire_of(simulation, "")) == 0
+    assert len([item for item in simulation.wire or () if item.sender == 0]) == 100
 
 
 def test_filter_that_holds_an_id_in_two_messages_acknowledges_it_and_in_one_does_not() -> None:
@@ -481,15 +481,21 @@ def test_what_arrives_after_it_was_declared_lost_is_delivered_and_marked_late() 
 
 
 def test_full_parking_lot_releases_its_oldest() -> None:
-    simulation = settled(carries=first_is_lost, max_parked_messages=3)
-    first, *_ = chain(simulation, b"1", b"2", b"3", b"4")
-    missing = first_id(simulation, 0, first)
-    assert received(simulation, 1) == [b"hello"]
-    chain(simulation, b"5")
+    simulation = settled(max_parked_messages=3)
+    for number in range(1, 5):
+        message = SdsMessage(
+            sender_id="foreign",
+            message_id=f"m{number}",
+            channel_id=CHANNEL_ID,
+            lamport_timestamp=simulation.now // MS + 10 - number,
+            causal_history=(HistoryEntry(f"cause of m{number}"),),
+            content=b"%d" % number,
+        )
+        simulation.inject(1, message.encode())
+        assert simulation.machine(1).status().parked_messages == min(number, 3)
     (lost,) = events_of(simulation, 1, MessageLostEvent)
-    assert (lost.message_id, lost.reason) == (missing, "parking_full")
-    assert received(simulation, 1)[1] == b"2"
-    assert simulation.machine(1).status().parked_messages <= 3
+    assert (lost.message_id, lost.reason) == ("cause of m1", "parking_full")
+    assert received(simulation, 1) == [b"hello", b"1"]
 
 
 def test_overlapping_sends_chain_though_the_first_is_still_under_way() -> None:
@@ -570,6 +576,23 @@ def test_with_ids_of_the_content_a_restart_between_two_equal_requests_goes_on() 
     simulation.crash(0)
     simulation.start(0)
     assert simulation.settle(20 * TIMEOUT_MS)
+
+
+def test_with_ids_of_the_content_a_failed_request_leaves_its_equal_twin_what_a_restart_needs() -> (
+    None
+):
+    simulation = group(message_id="content", max_in_flight=1)
+    refuse(simulation, b"same")
+    simulation.send(0, b"same")
+    simulation.run(1)
+    simulation.send(0, b"same")
+    simulation.run(REPORT_MS)
+    assert len(events_of(simulation, 0, MessageSendErrorEvent)) == 1
+    simulation.refusal = None
+    simulation.crash(0)
+    simulation.start(0)
+    assert simulation.settle(20 * TIMEOUT_MS)
+    assert received(simulation, 1) == [b"same"]
 
 
 def test_own_messages_that_come_back_are_ignored() -> None:
@@ -824,14 +847,16 @@ def test_failure_that_does_not_pass_ends_in_one_send_error() -> None:
     simulation.check()
 
 
-def test_rejected_sync_is_owed_again() -> None:
-    simulation = group(store=NO_STORE, bloom_capacity=0)
+def test_what_a_sync_named_that_the_node_did_not_take_is_owed_again() -> None:
+    simulation = group(store=NO_STORE, bloom_capacity=0, acknowledgement_timeout_ms=10_000)
     simulation.refusal = lambda publish, index: True if index == 1 else None
-    simulation.send(0, b"one")
-    simulation.run(TIMEOUT_MS)
+    request = simulation.send(0, b"one")
+    while not simulation.counters["publish_failures"]:
+        simulation.run(1)
     simulation.refusal = None
-    assert simulation.settle(4 * TIMEOUT_MS)
+    simulation.run(2_000)
     assert len(events_of(simulation, 0, MessageDeliveredEvent)) == 1
+    assert len(wire_of(simulation, f"{request}:1")) == 1
 
 
 # --- Rate limit ----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_texts_of_1_to_255_bytes_without_control_characters_are_ids(text: str) -
 @pytest.mark.parametrize("text", INVALID, ids=lambda text: ascii(text)[:20] + f" {len(text)}")
 def test_other_texts_are_none(text: str) -> None:
     assert not is_identifier(text)
-    with pytest.raises(ConfigurationError, match="^sender_id ") as caught:
+    with pytest.raises(ConfigurationError, match=r"^sender_id ") as caught:
         check_identifier("sender_id", text)
     assert "\n" not in str(caught.value)
     str(caught.value).encode()

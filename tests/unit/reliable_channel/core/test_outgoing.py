@@ -703,6 +703,18 @@ def test_a_queued_retransmission_is_dropped_when_its_segment_is_acknowledged() -
     assert sender.sent_since(4) == [f"{request_id}:3"]
 
 
+def test_what_still_waits_goes_nowhere_when_its_request_is_delivered() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
+    request_id = sender.send(b"x" * 192)
+    sender.published()
+    sender.advance(5 * SECOND)
+    assert sender.status().waiting == 2
+    acknowledge(sender, request_id)
+    assert sender.status().waiting == 0
+    sender.published()
+    assert len(sender.sent_since(0)) == 4
+
+
 def test_an_acknowledged_segment_that_waits_for_its_first_transmission_again_is_dropped() -> None:
     """An acknowledgement also proves that it was propagated, whatever the node said."""
     sender = alice()
@@ -817,6 +829,15 @@ def test_reports_after_the_end_change_nothing() -> None:
     assert len(sender.of(MessageSendErrorEvent)) == 1
 
 
+def test_a_failure_reported_after_the_delivery_changes_nothing() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    acknowledge(sender, request_id)
+    sender.failed(retryable=False)
+    assert sender.request(request_id).state is RequestState.DELIVERED
+    assert sender.status().known_messages == 1
+
+
 def test_an_id_that_was_never_published_is_left_out_of_later_histories() -> None:
     """WIRE: ids of segments that were never published (send-error) leave the log."""
     sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
@@ -905,6 +926,91 @@ def test_what_a_refused_message_acknowledged_is_owed_again() -> None:
     assert sender.status().owed_acknowledgements == 0
     sender.failed(retryable=False)
     assert sender.status().owed_acknowledgements == 1
+
+
+def test_a_delivery_error_never_comes_before_sent() -> None:
+    """Every request ends in one of send-error, delivered, delivery-error; the last two after sent."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=0))
+    request_id = sender.send(b"x" * 128)
+    sender.published(f"{request_id}:1")
+    while sender.now < NOW + 30 * SECOND:
+        sender.failed()
+        sender.advance(SECOND)
+    assert sender.request(request_id).state is RequestState.OPEN
+    while sender.status().in_flight == 0:
+        sender.advance(SECOND)
+    sender.published()
+    assert len(sender.of(MessageSentEvent)) == 1
+    sender.advance(10 * SECOND)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+
+
+# --- Epochs that ended too early -----------------------------------------------------------------
+
+
+def expire(sender: Participant, *segment_ids: str) -> None:
+    """Report transmissions whose epoch had ended before they could be handed over."""
+    for segment_id in segment_ids or tuple(sender.machine.queue.in_flight):
+        sender.carry_out(sender.machine.expired(segment_id, sender.now))
+
+
+def test_what_missed_its_epoch_takes_another_turn() -> None:
+    budget = limited(10)
+    sender = alice(budget=budget)
+    request_id = sender.send(b"x" * 100)
+    sender.advance(NEXT_EPOCH - NOW + 31 * SECOND)
+    assert budget.remaining(sender.now) is not None
+    expire(sender, f"{request_id}:1", f"{request_id}:2")
+    assert sender.counted("expired_transmissions") == 2
+    assert len(sender.copies(f"{request_id}:1")) == 2
+    assert sender.copies(f"{request_id}:1")[0].data == sender.copies(f"{request_id}:1")[1].data
+    sender.published()
+    assert sender.request(request_id).sent
+    assert sender.of(MessageSendErrorEvent) == []
+
+
+def test_a_retransmission_that_missed_its_epoch_is_not_used_up() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=1))
+    request_id = sender.send(b"x")
+    sender.published()
+    for _ in range(3):
+        sender.advance(5 * SECOND)
+        expire(sender)
+    sender.published()
+    assert sender.request(request_id).state is RequestState.OPEN
+    sender.advance(5 * SECOND)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+
+
+def test_a_sync_that_missed_its_epoch_is_owed_again() -> None:
+    receiver = Participant(sds=NO_FILTER)
+    receiver.receive(*messages_of(b"x"))
+    receiver.advance(3 * SECOND)
+    expire(receiver)
+    assert receiver.status().owed_acknowledgements == 1
+    receiver.advance(3 * SECOND)
+    assert len(receiver.syncs) == 2
+
+
+def test_parity_that_missed_its_epoch_is_let_go() -> None:
+    sender = alice(segmentation=PARITY)
+    request_id = sender.send(b"x" * 100)
+    expire(sender, f"{request_id}:3")
+    assert sender.status().in_flight == 2
+    assert sender.status().waiting == 0
+    sender.published()
+    assert sender.request(request_id).sent
+
+
+def test_what_missed_its_epoch_after_its_request_ended_stays_away() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 128)
+    sender.failed(f"{request_id}:1", retryable=False)
+    expire(sender)
+    expire(sender, "unknown:1")
+    assert len(sender.sent_since(0)) == 2
+    assert sender.status().known_messages == 0
+    assert sender.counted("expired_transmissions") == 1
 
 
 # --- Ephemeral messages --------------------------------------------------------------------------
@@ -1253,6 +1359,30 @@ def test_a_sync_that_still_waits_is_not_needed_when_another_has_acknowledged() -
     assert receiver.status().owed_acknowledgements == 0
     receiver.published()
     assert len(receiver.syncs) == 0
+
+
+def test_an_idle_sync_that_waits_is_not_dropped_by_what_others_say() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1, max_retransmissions=0))
+    request_id = sender.send(b"x")
+    sender.published()
+    acknowledge(sender, request_id)
+    sender.send(b"busy")
+    sender.advance(46 * SECOND)
+    assert sender.status().waiting == 1
+    sender.receive(sync_message(sender_id=CAROL))
+    sender.published()
+    assert len(sender.syncs) == 1
+
+
+def test_a_failed_sync_owes_nothing_that_was_forgotten_meanwhile() -> None:
+    receiver = Participant(sds=replace(NO_FILTER, max_known_ids=64))
+    receiver.receive(content_message(b"x", message_id="old"))
+    receiver.advance(3 * SECOND)
+    for number in range(70):
+        receiver.receive(content_message(b"x", message_id=f"m{number}", lamport=NOW_MS + 9))
+    receiver.failed()
+    assert "old" not in list(receiver.machine.state.debt)
+    assert receiver.status().owed_acknowledgements > 0
 
 
 def test_sync_ids_differ_also_within_an_instant() -> None:

@@ -17,7 +17,7 @@ from reliable_channel.events import (
     MessageSentEvent,
     SenderIdConflictEvent,
 )
-from reliable_channel.records import AcknowledgementRecord, PendingRecord
+from reliable_channel.records import AcknowledgementRecord, DebtRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -275,6 +275,20 @@ def test_equal_contents_that_were_sent_twice_survive() -> None:
         again.published()
         again.advance(5 * SECOND)
     assert again.request(first).is_final
+
+
+def test_one_of_two_equal_contents_may_fail_and_the_other_survives() -> None:
+    """Both share the bytes that a restart needs."""
+    sender = alice(sds=replace(NO_FILTER, message_id="content", max_in_flight=1))
+    first, second = sender.send(b"x"), sender.send(b"x")
+    sender.failed(f"{first}:1", retryable=False)
+    assert sender.request(first).state is RequestState.SEND_ERROR
+    again = sender.reopened()
+    again.published()
+    acknowledge(again, second, 0)
+    assert again.request(second).state is RequestState.DELIVERED
+    again.receive(sender.last(f"{second}:1").data)
+    assert again.of(SenderIdConflictEvent) == []
 
 
 def test_evidence_for_a_request_that_was_just_forgotten_leaves_no_row() -> None:
@@ -590,6 +604,7 @@ def test_a_debt_for_what_was_forgotten_is_dropped() -> None:
     receiver = bob(sds=replace(NO_FILTER, max_known_ids=64))
     for number in range(70):
         receiver.receive(content_message(b"x", message_id=f"m{number}", lamport=NOW_MS + number))
+    receiver.rows[DebtRecord, ("gone",)] = DebtRecord(message_id="gone")
     again = receiver.reopened()
     known = again.machine.state.log.known
     assert all(message_id in known for message_id in again.machine.state.debt)
@@ -618,6 +633,22 @@ def test_the_floor_stays() -> None:
     floor = receiver.machine.incoming.causal.floor
     receiver.advance(3600 * SECOND)
     assert receiver.reopened().machine.incoming.causal.floor == floor
+
+
+def test_a_strangers_message_under_the_id_of_our_failed_ephemeral_survives() -> None:
+    """Message ids of senders without wrap time are not checked: they may be anything."""
+    sender = alice()
+    sender.send(b"x", ephemeral=True)
+    burnt = sender.transmissions[0].message.message_id
+    sender.receive(
+        content_message(
+            cut(PAYLOAD, wrap_time_ns=0)[0], sender_id=BOB, message_id=burnt, lamport=NOW_MS
+        )
+    )
+    sender.failed(retryable=False)
+    again = sender.reopened()
+    assert again.status().known_messages == 1
+    assert again.status().incomplete_payloads == 1
 
 
 # --- A whole conversation ------------------------------------------------------------------------

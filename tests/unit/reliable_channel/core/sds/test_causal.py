@@ -341,3 +341,17 @@ def test_a_cycle_that_also_waits_for_another_goes_when_that_has_come(order: Orde
     assert order.delivered == []
     order.arrive("x", lamport=1)
     assert order.delivered == ["x", "a", "b"]
+
+
+@pytest.mark.parametrize("how", ["lost", "excused"])
+def test_a_cycle_that_also_waits_for_another_goes_when_that_is_given_up(
+    order: Order, how: str
+) -> None:
+    order.arrive("a", names="bx", lamport=2)
+    order.arrive("b", names="a", lamport=3)
+    if how == "lost":
+        order.lose("x", NOW)
+    else:
+        order.excuse(["x"])
+    assert order.delivered == ["a", "b"]
+    assert not order.parked

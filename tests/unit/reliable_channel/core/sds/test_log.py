@@ -143,6 +143,25 @@ def test_branches_that_a_withdrawn_id_named_are_named_again() -> None:
     assert log.next_history() == before
 
 
+def test_what_withdrawn_ids_had_named_is_remembered_up_to_a_bound() -> None:
+    log = filled(("a", 1))
+    for number in range(MAX_FRONTIER + 1):
+        log.add(known(f"x{number:03}", 2))
+        log.withdraw(f"x{number:03}", ("a",))
+    assert named_by(log, "x000") == []
+    assert named_by(log, "x001") == [("a", None)]
+
+
+def test_an_id_whose_payload_was_given_up_is_forgotten() -> None:
+    log = make_log()
+    log.add(known("a", logged=False))
+    log.outbox.take()
+    log.forget("a")
+    log.forget("unknown")
+    assert "a" not in log
+    assert log.outbox.take().changes == {(LogRecord, ("a",)): None}
+
+
 # --- Hints ---------------------------------------------------------------------------------------
 
 

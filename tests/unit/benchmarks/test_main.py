@@ -1,0 +1,22 @@
+"""The command names what it knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import __main__ as command
+
+
+def test_the_table_has_a_row_for_each_size(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "SIZES", (5, 10))
+    assert command.main(["machine"]) == 0
+    shown = capsys.readouterr().out
+    assert "received with delivery" in shown
+    assert len([line for line in shown.splitlines() if line.startswith("│")]) == 2
+
+
+def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["machine", "nothing"]) == 2
+    assert capsys.readouterr().err == "no benchmark 'nothing'; there is: machine\n"
