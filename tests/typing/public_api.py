@@ -44,8 +44,7 @@ async def use() -> None:
             request_id: str = await plain.send(b"hello", ephemeral=False)
             recipients: tuple[str, ...] = await plain.wait_delivered(request_id, timeout=1.0)
             seen: list[str] = [*recipients]
-            async for event in events:
-                seen.append(describe(event))
+            seen += [describe(event) async for event in events]
         envelope = MessageEnvelope(content_topic="/a/1/b/proto", payload=b"raw")
         seen.append(await node.send(envelope))
         ciphers: tuple[Encryption, ...] = (AesGcmEncryption(bytes(32)), Reversed())
