@@ -576,11 +576,16 @@ class OutgoingPipeline:
             self.send_error(segment.request, error, now)
 
     def redo(self, segment_id: RequestId, now: Nanoseconds) -> None:
-        """Queue again what the node failed to take."""
+        """Queue again what did not go out, unless the leader has it meanwhile."""
         segment = self.segments.get(segment_id)
-        if segment is not None and not segment.request.is_final:
-            traffic = TrafficClass.REPAIR if segment.propagated else TrafficClass.FRESH
-            self.enqueue(traffic, segment, now)
+        if segment is None or segment.request.is_final:
+            return
+        if not segment.propagated:
+            self.enqueue(TrafficClass.FRESH, segment, now)
+        elif segment.request.leader_has(segment.index):
+            self.start_timer(segment, now)
+        else:
+            self.enqueue(TrafficClass.REPAIR, segment, now)
 
     # -- acknowledgements -------------------------------------------------------------------------
 

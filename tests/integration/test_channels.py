@@ -29,6 +29,7 @@ from reliable_channel import (
     MessageSendErrorEvent,
     MessageSentEvent,
     MessagingNode,
+    NodeUnavailableError,
     RateLimitConfig,
     ReliableChannel,
     SdsConfig,
@@ -38,11 +39,18 @@ from reliable_channel import (
     create_reliable_channel,
 )
 from reliable_channel.clock import LoopClock
+from reliable_channel.core.wire import SdsMessage
 from reliable_channel.ports import ChannelStore, IncomingMessage
+from reliable_channel.records import LedgerRecord
 from reliable_channel.types import SECOND
 from reliable_channel.volatile import VolatileStore
 from tests.support.failing_store import (
+    Committed,
+    FailingStore,
+    ProbeNode,
+    Published,
     Side,
+    Trace,
     assert_store_came_first,
     outcome,
     pair,
@@ -575,6 +583,85 @@ async def test_what_was_used_of_an_epoch_stays_used_after_a_restart(*, own_store
                 await asyncio.sleep(1)
     assert len(meter.by_epoch) == 1
     assert 5 <= sum(meter.by_epoch.values()) <= BUDGET
+
+
+@virtual_time
+async def test_what_goes_out_at_opening_is_in_the_nodes_ledger_before() -> None:
+    """Also where the channel keeps its state elsewhere: the next one of the node may not know that place."""
+    clock = virtual_clock(EPOCH_SEC)
+    trace: Trace = []
+    kept, beside = FailingStore(trace=trace), VolatileStore()
+    settings: dict[str, Any] = {"sds_config": SdsConfig(persistence=beside)}
+    async with await open_node(kept, limit=LIMIT, clock=clock) as inner:
+        node = ProbeNode(inner, trace)
+        node.fail("publish", NodeUnavailableError("no peers"))
+        async with await open_channel(node, "alice", **settings) as alice:
+            for number in range(5):
+                await alice.send(b"%d" % number)
+            await asyncio.sleep(0.5)
+        counted = used = inner.epoch_budget.record().used
+        trace.clear()
+        node.recover()
+        async with await open_channel(node, "alice", **settings):
+            await asyncio.sleep(0.5)
+    assert len(node.published) == 5
+    for entry in trace:
+        if isinstance(entry, Committed):
+            rows = [row for row in entry.changes.values() if isinstance(row, LedgerRecord)]
+            counted = max(counted, *(row.used for row in rows))
+        elif isinstance(entry, Published):
+            used += 1
+            assert counted >= used
+
+
+class SlowEncryption:
+    """Takes its time for each message."""
+
+    overhead_bytes = 0
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def encrypt(self, content: bytes, /) -> bytes:
+        await asyncio.sleep(self.seconds)
+        return content
+
+    def decrypt(self, payload: bytes, /) -> bytes:
+        return payload
+
+
+@pytest.mark.parametrize("seconds", [3.0, 4.0])
+@virtual_time
+async def test_what_encryption_holds_beyond_its_epoch_waits_for_another_turn(
+    seconds: float,
+) -> None:
+    """No epoch of the network ever sees more than its limit, and everything gets out in the end."""
+    limit = RateLimitConfig(enabled=True, epoch_period_sec=10, messages_per_epoch=8)
+    clock = virtual_clock(10)
+    by_epoch: Counter[int] = Counter()
+
+    def count(message: IncomingMessage) -> None:
+        if SdsMessage.decode(message.payload).sender_id == "alice":
+            by_epoch[clock.now_ns() // (10 * SECOND)] += 1
+
+    async with (
+        await open_node(clock=clock) as other,
+        await open_node(limit=limit, clock=clock) as node,
+        await open_channel(other, "bob") as bob,
+        await open_channel(node, "alice", encryption=SlowEncryption(seconds)) as room,
+        await open_channel(node, "alice", "hall") as hall,
+    ):
+        for topic in TOPICS[:2]:
+            await other.subscribe_topic(topic, count)
+        for number in range(12):
+            await room.send(b"%d" % number)
+            await hall.send(b"%d" % number)
+        await asyncio.sleep(600)
+        payloads = payloads_in(await log_of(bob))
+        held = room.status().counters.get("expired_transmissions", 0)
+    assert max(by_epoch.values()) <= 8
+    assert held
+    assert payloads == [b"%d" % number for number in range(12)]
 
 
 # --- Many ----------------------------------------------------------------------------------------

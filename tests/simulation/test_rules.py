@@ -528,6 +528,25 @@ def test_every_one_of_three_concurrent_branches_is_named() -> None:
     assert branches <= set(names(wire_of(simulation, f"{reply}:1")[0]))
 
 
+def test_branches_are_named_also_by_one_that_has_just_fetched_the_past() -> None:
+    """What it fetched is older than what it heard, and named by it: these are no branches."""
+    scenario = Scenario(participants=4, faults=LinkFaults(delay_ms=5))
+    simulation = Simulation(scenario, wire=[])
+    simulation.start(0, 1, 2)
+    for number in range(60):
+        simulation.send(number % 3, b"past %d" % number)
+        simulation.run(20)
+    simulation.start(3)
+    assert simulation.settle()
+    simulation.run(10_000)  # an idle sync names the past, and the store has it
+    assert len(received(simulation, 3)) > 20
+    requests = [simulation.send(index, b"branch") for index in (0, 1, 2)]
+    branches = {first_id(simulation, index, requests[index]) for index in (0, 1, 2)}
+    simulation.run(6)
+    reply = simulation.send(3, b"reply")
+    assert branches <= set(names(wire_of(simulation, f"{reply}:1")[0]))
+
+
 def test_history_has_the_last_two_ids_where_nothing_is_concurrent() -> None:
     simulation = group(2)
     requests = chain(simulation, b"1", b"2", b"3")

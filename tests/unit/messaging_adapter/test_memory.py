@@ -7,6 +7,7 @@ import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +21,14 @@ from messaging_adapter import (
     create_node,
 )
 from messaging_adapter.faults import LinkFaults
-from messaging_adapter.memory import MAX_SEEN_HASHES, MessageArchive, NetworkParameters
+from messaging_adapter.memory import (
+    MAX_SEEN_HASHES,
+    MemoryNetwork,
+    MessageArchive,
+    NetworkParameters,
+)
 from reliable_channel.clock import LoopClock
+from reliable_channel.core.wire import WakuMessage, waku_message_hash
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.ports import IncomingMessage
 from reliable_channel.types import MS, SECOND
@@ -164,6 +171,53 @@ async def test_everything_of_a_message_arrives() -> None:
     assert seen[1] == IncomingMessage(
         content_topic=TOPIC, payload=b"2", message_hash=message_hash, timestamp_ns=START_NS + 1
     )
+
+
+@pytest.mark.parametrize("version", [None, 0])
+@virtual_time
+async def test_a_version_that_is_absent_is_0(version: int | None) -> None:
+    """14/WAKU2-MESSAGE: no layer of ours asks for it, and ours leave it out."""
+    async with open_nodes(2) as (alice, bob):
+        seen: list[IncomingMessage] = []
+        await bob.subscribe_topic(TOPIC, seen.append)
+        message = WakuMessage(payload=b"1", content_topic=TOPIC, version=version, timestamp=5)
+        message_hash = await alice._transmit(message, message.encode())
+        await asyncio.sleep(1)
+        assert await bob.lookup([message_hash]) == seen
+    expected = IncomingMessage(
+        content_topic=TOPIC, payload=b"1", message_hash=message_hash, timestamp_ns=5
+    )
+    assert seen == [expected]
+    assert message_hash == waku_message_hash(
+        bob.pubsub_topic(TOPIC), replace(message, version=None)
+    )
+
+
+@virtual_time
+async def test_our_messages_leave_the_version_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+
+    def broadcast(_network: MemoryNetwork, _node: WakuNode, _topic: str, data: bytes) -> bytes:
+        sent.append(data)
+        return bytes(32)
+
+    monkeypatch.setattr(MemoryNetwork, "broadcast", broadcast)
+    async with open_nodes(1) as (alice,):
+        await alice.publish("r", envelope(1))
+    assert [WakuMessage.decode(data).version for data in sent] == [None]
+
+
+@pytest.mark.parametrize("timestamp", [None, 0])
+@virtual_time
+async def test_a_timestamp_that_is_absent_is_0(timestamp: int | None) -> None:
+    async with open_nodes(2) as (alice, bob):
+        seen: list[IncomingMessage] = []
+        await bob.subscribe_topic(TOPIC, seen.append)
+        message = WakuMessage(payload=b"1", content_topic=TOPIC, timestamp=timestamp)
+        await alice._transmit(message, message.encode())
+        await asyncio.sleep(1)
+        assert await bob.query(TOPIC, 0) == seen
+    assert [message.timestamp_ns for message in seen] == [0]
 
 
 @virtual_time

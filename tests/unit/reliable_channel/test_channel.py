@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from messaging_adapter.memory import MemoryNode
 from reliable_channel import (
     ChannelClosedError,
     ChannelFailedError,
@@ -586,6 +587,42 @@ async def test_what_the_node_does_not_take_ends_in_a_send_error(
         assert str(error) in alice.seen[-1].error
 
 
+@virtual_time
+async def test_a_message_of_which_the_node_takes_only_a_part_ends_in_one_send_error() -> None:
+    """A delivery error would say that it reached the network."""
+    small = SegmentationConfig(segment_size_bytes=64)
+    async with side("alice", segmentation=small, max_retransmissions=1) as alice:
+        publish = alice.node.publish
+
+        async def take_the_first(request_id: str, envelope: MessageEnvelope) -> bytes:
+            if request_id.endswith(":2"):
+                raise NodeUnavailableError("no peers")
+            return await publish(request_id, envelope)
+
+        alice.node.publish = take_the_first  # type: ignore[method-assign]
+        request_id = await alice.channel.send(bytes(128))
+        await asyncio.sleep(600)
+    assert alice.finals() == {request_id: ["send-error"]}
+    assert not any(isinstance(event, MessageSentEvent) for event in alice.seen)
+
+
+@virtual_time
+async def test_tries_that_the_node_cannot_take_use_up_no_retransmission() -> None:
+    async with side("alice", max_retransmissions=3) as alice:
+        request_id = await alice.channel.send(b"hello")
+        await asyncio.sleep(4)
+        alice.node.fail("publish", NodeUnavailableError("no peers"))
+        await asyncio.sleep(20)
+        tries = len(alice.node.published)
+        assert tries > 4
+        alice.node.recover()
+        await asyncio.sleep(13)
+        assert len(alice.node.published) == tries + 1
+        async with side("bob") as bob:  # late for this one, so he hears the next
+            assert await soon(alice.channel.wait_delivered(request_id)) == ("bob",)
+    assert bob.received == [b"hello"]
+
+
 # --- A failing store -----------------------------------------------------------------------------
 
 
@@ -921,6 +958,24 @@ async def test_closing_a_channel_leaves_the_applications_own_subscription() -> N
         await alice.channel.send(b"hello")
         await settle()
         assert len(heard) == 1
+
+
+@virtual_time
+async def test_closing_unsubscribes_from_the_topic_at_the_node() -> None:
+    async with pair() as (alice, bob):
+        assert bob.node.subscriptions == 1
+        await bob.channel.close()
+        assert bob.node.subscriptions == 0
+        node = bob.node.inner
+        assert isinstance(node, MemoryNode)
+        assert not node.hears(node.pubsub_topic(TOPIC), TOPIC), "and the node from the network"
+        await alice.channel.send(b"hello")
+        await settle()
+        await bob.open()
+        assert bob.node.subscriptions == 1
+        await bob.channel.close()
+        await bob.channel.close()
+        assert bob.node.subscriptions == 0
 
 
 @virtual_time

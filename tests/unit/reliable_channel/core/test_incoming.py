@@ -12,6 +12,7 @@ import pytest
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.requests import RequestState
+from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.events import (
     MessageLostEvent,
@@ -1194,6 +1195,35 @@ def test_in_its_first_moments_a_channel_waits_only_a_little() -> None:
     assert receiver.status().missing_messages == 0
 
 
+@pytest.mark.parametrize("behind_ms", [1, 3_000, 20_000])
+def test_a_new_channel_keeps_the_order_of_a_sender_whose_clock_is_behind(behind_ms: int) -> None:
+    receiver = bob()
+    receiver.advance(20 * SECOND)
+    lamport = receiver.now // MS - behind_ms
+    hello = single("hello", lamport=lamport)
+    receiver.receive(hello)
+    assert receiver.machine.incoming.causal.floor == NOW_MS - behind_ms
+    first = single("first", "hello", lamport=lamport + 1)
+    receiver.receive(single("second", "first", lamport=lamport + 2))
+    assert receiver.received == [b"hello"]
+    receiver.receive(first)
+    assert receiver.received == [b"hello", b"first", b"second"]
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_what_says_nothing_about_a_clock_leaves_the_floor(*, is_fetched: bool) -> None:
+    """A message of long ago, or one from a store, may be from before our time."""
+    receiver = settled()
+    floor = receiver.machine.incoming.causal.floor
+    if is_fetched:
+        receiver.receive(single("after", "old", hint=b"h" * 32))
+        receiver.fetched(single("old", lamport=receiver.now // MS - 15_000))
+        assert b"old" in receiver.received
+    else:
+        receiver.receive(single("old", lamport=receiver.now // MS - 20_001))
+    assert receiver.machine.incoming.causal.floor == floor
+
+
 def test_what_comes_within_the_first_moments_keeps_its_order() -> None:
     receiver = bob()
     receiver.receive(single("second", "first", lamport=NOW_MS + 2))
@@ -1308,6 +1338,19 @@ def test_syncs_are_not_known_owed_or_logged() -> None:
     assert status.lamport_timestamp == NOW_MS + 500
     receiver.send(b"x")
     assert receiver.transmissions[-1].message.causal_history == ()
+
+
+def test_a_sync_of_others_is_in_no_filter_of_ours() -> None:
+    """WIRE: syncs are never added to filters."""
+    receiver = bob(sds=SdsConfig(bloom_capacity=50))
+    sync = sync_message(lamport=NOW_MS + 500)
+    receiver.receive(HELLO, sync)
+    receiver.send(b"x")
+    data = receiver.transmissions[-1].message.bloom_filter
+    assert data is not None
+    bloom = BloomFilter.from_bytes(data, 50, 0.001)
+    assert HELLO.message_id in bloom
+    assert sync.message_id not in bloom
 
 
 def test_messages_of_our_own_create_no_debt() -> None:

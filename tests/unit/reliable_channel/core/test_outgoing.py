@@ -656,6 +656,16 @@ def test_after_all_retransmissions_and_the_last_timeout_the_request_ends() -> No
     assert len(sender.of(MessageDeliveryErrorEvent)) == 1
 
 
+def test_a_delivery_error_says_that_the_message_reached_the_network() -> None:
+    """LIP-173: so that nobody sends it again for that."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=0))
+    sender.send(b"x")
+    sender.published()
+    sender.advance(5 * SECOND)
+    (event,) = sender.of(MessageDeliveryErrorEvent)
+    assert "it reached the network" in event.error
+
+
 def test_without_retransmissions_the_first_timeout_ends_it() -> None:
     sender = alice(sds=replace(NO_FILTER, max_retransmissions=0))
     request_id = sender.send(b"x")
@@ -806,6 +816,61 @@ def test_a_refused_retransmission_waits_for_the_next_timeout() -> None:
     sender.failed(retryable=False)
     sender.advance(5 * SECOND)
     assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+
+
+def test_tries_that_the_node_could_not_take_use_up_no_retransmission() -> None:
+    """WIRE: only what reaches the node counts as a retransmission."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=1))
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.advance(5 * SECOND)
+    for wait in (1, 2, 4, 8):
+        sender.failed()
+        sender.advance(wait * SECOND)
+    assert len(sender.transmissions) == 6
+    assert sender.request(request_id).segments[0].transmissions == 6
+    sender.published()
+    sender.advance(5 * SECOND - 1)
+    assert sender.request(request_id).state is RequestState.OPEN
+    sender.advance(1)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+    assert "after 1 retransmissions" in sender.request(request_id).error
+    assert len(sender.transmissions) == 6
+
+
+@pytest.mark.parametrize("max_retransmissions", [0, 2])
+def test_what_was_never_wholly_sent_ends_in_one_send_error(max_retransmissions: int) -> None:
+    """A delivery error is about a message that was sent, and tells that it was."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=max_retransmissions))
+    request_id = sender.send(b"x" * 128)
+    while not sender.request(request_id).is_final:
+        for segment_id in list(sender.machine.queue.in_flight):
+            if segment_id == f"{request_id}:1":
+                sender.published(segment_id)
+            else:
+                sender.failed(segment_id)
+        sender.advance(SECOND)
+    assert len(sender.copies(f"{request_id}:1")) == 1 + max_retransmissions
+    sender.advance(600 * SECOND)
+    sender.published()
+    finals = [event for event in sender.events if not isinstance(event, MessageProgressEvent)]
+    assert [type(event) for event in finals] == [MessageSendErrorEvent]
+    assert sender.now - NOW >= 60 * SECOND
+
+
+def test_a_first_segment_that_was_given_up_meanwhile_ends_the_request_once_all_is_sent() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=0))
+    request_id = sender.send(b"x" * 128)
+    sender.published(f"{request_id}:1")
+    sender.failed(f"{request_id}:2")
+    sender.advance(SECOND)
+    sender.advance(20 * SECOND)
+    assert sender.request(request_id).state is RequestState.OPEN
+    sender.published()
+    sender.advance(5 * SECOND)
+    kinds = [type(event) for event in sender.events if not isinstance(event, MessageProgressEvent)]
+    assert kinds == [MessageSentEvent, MessageDeliveryErrorEvent]
+    assert len(sender.copies(f"{request_id}:1")) == 1
 
 
 def test_failures_are_counted() -> None:
@@ -1011,6 +1076,34 @@ def test_what_missed_its_epoch_after_its_request_ended_stays_away() -> None:
     assert len(sender.sent_since(0)) == 2
     assert sender.status().known_messages == 0
     assert sender.counted("expired_transmissions") == 1
+
+
+def test_what_goes_out_says_until_when_it_may() -> None:
+    """17/WAKU2-RLN-RELAY: what is handed over later counts in an epoch that did not admit it."""
+    for sender, end in ((alice(budget=limited(20), segmentation=PARITY), NEXT_EPOCH), (alice(), 0)):
+        sender.receive(*messages_of(b"owed", sender_id=BOB))
+        publishes = sender.machine.tick(sender.now).publishes
+        _, effects = sender.machine.send(b"x" * 100, sender.now, ephemeral=False)
+        publishes += effects.publishes
+        sender.receive(*messages_of(b"owed too", sender_id=CAROL))
+        while not any(item.segment_id.startswith("sync:") for item in publishes):
+            sender.now += SECOND
+            publishes += sender.machine.tick(sender.now).publishes
+        assert len(publishes) >= 3
+        assert {item.expires_ns for item in publishes} == {end}
+
+
+def test_a_retransmission_that_was_acknowledged_while_it_was_held_is_not_made() -> None:
+    """WIRE: a segment is retransmitted while the leader lacks it."""
+    sender = alice(budget=limited(20))
+    request_id = sender.send(b"x" * 100)
+    sender.published()
+    sender.advance(5 * SECOND)
+    assert sender.status().in_flight == 2
+    acknowledge(sender, request_id, 0)
+    expire(sender, f"{request_id}:1")
+    assert len(sender.copies(f"{request_id}:1")) == 2
+    assert sender.request(request_id).state is RequestState.OPEN
 
 
 # --- Ephemeral messages --------------------------------------------------------------------------
@@ -1238,6 +1331,34 @@ def test_what_is_owed_goes_out_in_a_sync_within_half_the_timeout() -> None:
     assert sync.message.bloom_filter is not None
     assert sync.message.lamport_timestamp is not None
     assert sync.message.lamport_timestamp > NOW_MS + 2
+
+
+def test_a_sync_of_ours_is_in_no_filter_of_ours() -> None:
+    """WIRE: syncs are never added to filters."""
+    receiver = Participant(sds=SdsConfig(bloom_capacity=50))
+    (message,) = messages_of(b"x")
+    receiver.receive(message)
+    receiver.advance(5 * SECOND)
+    receiver.published()
+    (sync,) = receiver.syncs
+    receiver.send(b"reply")
+    for transmission in (sync, receiver.transmissions[-1]):
+        assert transmission.message.bloom_filter is not None
+        bloom = BloomFilter.from_bytes(transmission.message.bloom_filter, 50, 0.001)
+        assert message.message_id in bloom
+        assert sync.message.message_id not in bloom
+
+
+def test_neither_messages_nor_syncs_ask_for_repairs() -> None:
+    """SDS-R: repair_request is unset where nothing is to be asked for."""
+    receiver = Participant()
+    receiver.receive(*messages_of(b"x", history=entries("missing")))
+    receiver.send(b"reply")
+    receiver.receive(*messages_of(b"y", sender_id=CAROL))
+    receiver.advance(5 * SECOND)
+    assert len(receiver.syncs) == 1
+    assert len(receiver.transmissions) >= 2
+    assert {item.message.repair_request for item in receiver.transmissions} == {()}
 
 
 def test_a_receivers_sync_beats_the_senders_timeout() -> None:
