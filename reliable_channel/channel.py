@@ -641,6 +641,8 @@ class ReliableChannel:
     async def _publish(self, publish: Publish) -> Input:
         """Return what the machine has to be told of one publication."""
         machine, segment_id = self._machine, publish.segment_id
+        if self._has_expired(publish):
+            return lambda now: machine.expired(segment_id, now)
         try:
             envelope = MessageEnvelope(
                 content_topic=self.content_topic,
@@ -648,7 +650,7 @@ class ReliableChannel:
                 ephemeral=publish.ephemeral,
                 meta=WIRE_MARKER,
             )
-            if publish.expires_ns and self._clock.now_ns() >= publish.expires_ns:
+            if self._has_expired(publish):
                 return lambda now: machine.expired(segment_id, now)
             transport_hash = await self._node.publish(segment_id, envelope)
         except (EncryptError, PublishRejectedError, NodeClosedError) as error:
@@ -658,6 +660,10 @@ class ReliableChannel:
             reason = str(error)
             return lambda now: machine.publish_failed(segment_id, reason, now, retryable=True)
         return lambda now: machine.published(segment_id, transport_hash, now)
+
+    def _has_expired(self, publish: Publish) -> bool:
+        """Tell whether the epoch that a message was counted in is over."""
+        return 0 < publish.expires_ns <= self._clock.now_ns()
 
     async def _fetch_all(self) -> None:
         """Ask the node's store for missing messages."""

@@ -530,10 +530,21 @@ class OutgoingPipeline:
             segment = flight.turn
             segment.in_flight = False
             self.not_repeated(segment)
-            if segment.request.is_final:
-                self.failed_late(segment, now)
-            else:
-                self.redo(segment_id, now)
+            self.retry_expired(segment, now)
+
+    def retry_expired(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Let a segment wait for another turn; one that is always too late fails like one the node never takes."""
+        if segment.request.is_final:
+            self.failed_late(segment, now)
+            return
+        segment.first_failure_ns = segment.first_failure_ns or now
+        if now - segment.first_failure_ns < self.state.sds.dispatch_timeout_ms * MS:
+            self.redo(segment.segment_id, now)
+        else:
+            error = (
+                "it could not be handed over within an epoch; encryption or the node is too slow"
+            )
+            self.segment_failed(segment, error, now, retryable=True)
 
     def not_repeated(self, segment: OutgoingSegment) -> None:
         """Take a retransmission back that did not reach the network."""

@@ -408,6 +408,24 @@ def test_last_message_lost_at_one_receiver_is_found_through_a_sync_and_fetched(
     assert (ms(simulation.now) > 3_000) is (through == "silence")
 
 
+def test_message_that_went_out_long_after_its_successors_can_still_be_found() -> None:
+    """Its hint is known last, and its Lamport time is not among the newest that a sync names."""
+    cut: list[int] = []
+    simulation = group(3, carries=lambda transmission, receiver: receiver not in cut)
+    refuse(simulation, b"stubborn", retryable=True)
+    simulation.send(0, b"stubborn")
+    for number in range(80):
+        simulation.send(0, b"%d" % number)
+        simulation.run(20)
+    simulation.refusal = None
+    cut.append(2)  # p2 misses the message itself, and the acknowledgement of p1 that names it
+    while simulation.machine(0).status().open_requests:
+        simulation.run(10)
+    cut.clear()
+    assert simulation.settle(60_000)
+    assert b"stubborn" in received(simulation, 2)
+
+
 # --- Causal order --------------------------------------------------------------------------------
 
 

@@ -1444,7 +1444,7 @@ def test_payloads_that_never_become_whole_push_nothing_out(reason: str) -> None:
 
 @pytest.mark.parametrize("place", ["reassembly", "parking lot"])
 def test_bytes_that_are_held_include_histories(place: str) -> None:
-    """Issue C: a hostile sender floods: bounded memory. A message of 150 KiB may be all history."""
+    """A hostile sender floods: memory stays bounded. A message of 150 KiB may be all history."""
     bound = 1 << 20
     receiver = settled(
         sds=replace(NO_FILTER, max_parked_bytes=bound, max_missing_ids=10),
