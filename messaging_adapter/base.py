@@ -111,6 +111,7 @@ class WakuNode(ABC):
         self._open_sends = asyncio.Semaphore(MAX_OPEN_SENDS)
         self._last_timestamp_ns: Nanoseconds = 0
         self._closed = False
+        self._close_callbacks: dict[object, Callable[[], None]] = {}
 
     # --- What a transport is ---------------------------------------------------------------------
 
@@ -355,6 +356,16 @@ class WakuNode(ABC):
         self._check_open()
         return self._hub.on(kind, handler)
 
+    def when_closed(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call a function once when the node closes; return a function that ends that."""
+        registration = object()
+        self._close_callbacks[registration] = callback
+
+        def remove() -> None:
+            self._close_callbacks.pop(registration, None)
+
+        return remove
+
     async def close(self) -> None:
         """Leave the network; harmless when repeated.
 
@@ -364,6 +375,8 @@ class WakuNode(ABC):
         if self._closed:
             return
         self._closed = True
+        for callback in list(self._close_callbacks.values()):
+            callback()
         self.connection_status = ConnectionStatus.DISCONNECTED
         for task in self._sends:
             task.cancel()

@@ -44,6 +44,9 @@ async def create_node(config: NodeConfig, *, clock: Clock | None = None) -> Waku
 
     Spec: RELIABLE-CHANNEL-API, Node initialization, steps 1 and 3.
     """
+    if not isinstance(config, NodeConfig):
+        text = f"create_node takes a NodeConfig, not {type(config).__name__}"
+        raise ConfigurationError(text)
     transport = _transport_of(config)
     transport.check(config)
     given = config.persistence

@@ -41,6 +41,9 @@ def open_store(
     """
     limits = {"max_events": max_events, "max_event_bytes": max_event_bytes}
     given = {name: value for name, value in limits.items() if value is not None}
+    if not isinstance(url, str):
+        text = f"a store is opened by its URL, for example sqlite:///alice.db, not by {type(url).__name__}"
+        raise ConfigurationError(text)
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return SqlStore(url, synchronous=synchronous, **given)

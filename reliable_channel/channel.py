@@ -31,6 +31,7 @@ from reliable_channel.errors import (
     ChannelClosedError,
     ChannelFailedError,
     ChannelFullError,
+    ConfigurationError,
     EncryptError,
     NodeClosedError,
     NodeError,
@@ -153,6 +154,7 @@ class ReliableChannel:
         self._tasks: list[asyncio.Task[None]] = []
         self._subscription: Subscription | None = None
         self._closing = False
+        self._unwatch: Callable[[], None] = lambda: None
         self._failure: ChannelFailedError | None = None
         self._refusals_logged = 0
         self._refusals_logged_ns = 0
@@ -183,7 +185,8 @@ class ReliableChannel:
     async def send(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
         """Send a message; it is stored when this returns, and events tell what becomes of it.
 
-        Waits while the channel is full; cancelling leaves nothing half-sent.
+        Waits while the channel is full; cancelling that wait leaves nothing behind. Cancelled while it is being
+        stored, the message may be sent whole all the same: ask ``events`` before sending it again.
 
         Args:
             payload: 1 to ``max_payload_bytes`` bytes.
@@ -205,7 +208,7 @@ class ReliableChannel:
         return await self._send(payload, ephemeral=ephemeral, wait=True)
 
     async def send_nowait(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
-        """Send a message like ``send``, but never wait for room.
+        """Send a message like ``send``, but never wait for room. It still has to be awaited.
 
         Raises:
             ChannelFullError: Too much is unacknowledged; nothing was stored.
@@ -221,8 +224,12 @@ class ReliableChannel:
 
         Raises:
             ChannelClosedError: The channel is closed.
+            ConfigurationError: ``after`` is negative.
         """
         self._check_open()
+        if after is not None and after < 0:
+            text = f"after must be a sequence from 0, not {after}"
+            raise ConfigurationError(text)
         return self._hub.stream(after)
 
     def on(self, name: str, handler: Handler) -> Callable[[], None]:
@@ -314,6 +321,7 @@ class ReliableChannel:
             steps.callback(self._on_close, self)
             steps.callback(self._end_waiting, ChannelClosedError(self.channel_id))
             steps.callback(self._machine.budget.close)
+            steps.callback(self._unwatch)
             steps.push_async_callback(self._store.release_channel, self.channel_id)
             steps.push_async_callback(self._stop_tasks)
             if self._subscription is not None:
@@ -346,6 +354,7 @@ class ReliableChannel:
             StoreUnavailableError: The first state cannot be written.
         """
         self._subscription = await self._node.subscribe_topic(self.content_topic, self._take)
+        self._unwatch = self._node.when_closed(self._node_closed)
         effects = Effects()
         if last_seen_ns:
             effects.merge(await self._catch_up(last_seen_ns - CATCH_UP_MARGIN_NS))
@@ -396,9 +405,19 @@ class ReliableChannel:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """Make the death of a background task known to everybody who uses the channel."""
         cause = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if cause is None or self._closing:
+        if cause is None or self._closing or self._failure is not None:
             return
-        logger.error("channel %s: %s died", self.channel_id, task.get_name(), exc_info=cause)
+        if not task.cancelled():  # a loop that ends cancels every task: that is no news
+            logger.error("channel %s: %s died", self.channel_id, task.get_name(), exc_info=cause)
+        self._fail(cause)
+
+    def _node_closed(self) -> None:
+        """Stop: without its node the channel can do nothing; open requests go on with the next opening."""
+        if not self._closing:
+            self._fail(NodeClosedError())
+
+    def _fail(self, cause: BaseException) -> None:
+        """Tell everybody who uses the channel that it works no more."""
         self._failure = ChannelFailedError(self.channel_id, cause)
         self._failure.__cause__ = cause
         self._end_waiting(self._failure)
@@ -653,7 +672,9 @@ class ReliableChannel:
             if self._has_expired(publish):
                 return lambda now: machine.expired(segment_id, now)
             transport_hash = await self._node.publish(segment_id, envelope)
-        except (EncryptError, PublishRejectedError, NodeClosedError) as error:
+        except NodeClosedError:
+            return lambda now: Effects()  # not made; `_node_closed` has told everybody
+        except (EncryptError, PublishRejectedError) as error:
             reason = str(error)
             return lambda now: machine.publish_failed(segment_id, reason, now, retryable=False)
         except NodeError as error:

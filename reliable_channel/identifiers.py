@@ -13,13 +13,14 @@ from reliable_channel.errors import ConfigurationError
 
 MAX_IDENTIFIER_BYTES: Final = 255
 
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+"""Characters that no id may have: stores and terminals choke on them."""
 
 
 @lru_cache(maxsize=4096)
 def is_identifier(text: str) -> bool:
     """Tell whether a text may be a channel or sender id."""
-    if not text or len(text) > MAX_IDENTIFIER_BYTES or _CONTROL.search(text):
+    if not text or len(text) > MAX_IDENTIFIER_BYTES or CONTROL.search(text):
         return False
     try:
         return len(text.encode()) <= MAX_IDENTIFIER_BYTES

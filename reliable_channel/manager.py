@@ -64,8 +64,8 @@ async def create_reliable_channel(
     """
     check_identifier("channel_id", channel_id)
     check_identifier("sender_id", sender_id)
-    if not isinstance(content_topic, str):
-        text = f"content_topic must be text, not {type(content_topic).__name__}"
+    if not hasattr(node, "subscribe_topic"):
+        text = f"node must be what create_node returns, not {type(node).__name__}"
         raise ConfigurationError(text)
     parse_content_topic(content_topic)
     cipher = Cipher(encryption)

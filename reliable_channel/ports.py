@@ -130,6 +130,9 @@ class MessagingNode(Protocol):
             NodeError: The store could not be asked.
         """
 
+    def when_closed(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call a function once when the node closes; return a function that ends that."""
+
     async def close(self) -> None:
         """Leave the network; harmless when repeated."""
 

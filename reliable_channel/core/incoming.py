@@ -38,7 +38,7 @@ from reliable_channel.events import (
     MessageReceivedEvent,
     SenderIdConflictEvent,
 )
-from reliable_channel.identifiers import is_identifier
+from reliable_channel.identifiers import CONTROL, is_identifier
 from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
@@ -259,7 +259,10 @@ class IncomingPipeline:
             self.outgoing.drop_needless_sync()
         group = state.group(now)
         if message.kind is SdsKind.SYNC:
-            state.sync.heard_sync(now, group)
+            # Somebody who lacks what we have must not keep us from saying so.
+            newest = state.log.newest(1)
+            if not newest or any(entry.message_id == newest[0] for entry in message.causal_history):
+                state.sync.heard_sync(now, group)
         else:
             state.sync.active(now, group)
 
@@ -796,10 +799,10 @@ def history_octets(message: SdsMessage) -> int:
 
 
 def is_message_id(text: str) -> bool:
-    """Tell whether a text may be a message id: 1 to 256 bytes of UTF-8."""
-    if text.isascii():
-        return 0 < len(text) <= MAX_MESSAGE_ID_BYTES
-    return len(text.encode()) <= MAX_MESSAGE_ID_BYTES
+    """Tell whether a text may be a message id: 1 to 256 bytes of UTF-8 without control characters."""
+    if text.isascii() and text.isalnum():
+        return len(text) <= MAX_MESSAGE_ID_BYTES
+    return 0 < len(text.encode()) <= MAX_MESSAGE_ID_BYTES and not CONTROL.search(text)
 
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:

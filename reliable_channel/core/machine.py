@@ -399,7 +399,8 @@ def check_kept(
         ("bloom_error_rate", record.bloom_error_rate, sds.bloom_error_rate),
     )
     problems = [
-        f"{name} is {kept!r} in the kept state and cannot become {given!r}; use it, or purge the channel"
+        f"{name} is {kept!r} in the kept state and cannot become {given!r}; "
+        "use it, or forget the channel with store.purge_channel"
         for name, kept, given in pairs
         if kept != given
     ]

@@ -46,7 +46,6 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             error=row.error,
             sent=row.sent,
         )
-    leaders = {row.request_id: row.leader for row in rows_of(snapshot, RequestRecord)}
     for evidence in sorted(
         rows_of(snapshot, AcknowledgementRecord), key=lambda item: item.position
     ):
@@ -55,7 +54,9 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
         for index in range(request.segment_count):
             if mask >> index & 1:
                 request.acknowledge(evidence.participant_id, index)
-        request.leader = leaders[evidence.request_id] or request.leader
+    for row in rows_of(snapshot, RequestRecord):
+        if row.leader is not None:
+            requests[row.request_id].leader = row.leader
     restore_segments(requests, snapshot)
     for request in requests.values():
         if request.is_final:

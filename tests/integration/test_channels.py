@@ -798,3 +798,35 @@ async def test_the_example_of_the_design_runs() -> None:
     await node.close()
     await peer.close()
     await store.close()
+
+
+# --- A node that is closed first -----------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_node_closed_under_a_channel_is_told_and_leaves_requests_open() -> None:
+    """Closing in the wrong order must not turn stored requests into errors."""
+    store = VolatileStore()
+    limited = RateLimitConfig(enabled=True, epoch_period_sec=600, messages_per_epoch=4)
+    config = NodeConfig(
+        transport="memory://order",
+        sds_config=SdsConfig(persistence=store),
+        rate_limit_config=limited,
+    )
+    clock = LoopClock(asyncio.get_running_loop(), 1_700_000_000 * SECOND)
+    node = await create_node(config, clock=clock)
+    channel = await create_reliable_channel(node, "room", "/app/1/room/proto", "alice")
+    ids = [await channel.send(b"%d" % number) for number in range(8)]
+    stream = channel.events()
+    await node.close()
+    with pytest.raises(ChannelFailedError, match="the node is closed"):
+        _ = [event async for event in stream]
+    with pytest.raises(ChannelFailedError, match="the node is closed"):
+        await channel.send(b"late")
+    await asyncio.sleep(7)
+    await channel.close()
+    again = await create_node(config, clock=clock)
+    reopened = await create_reliable_channel(again, "room", "/app/1/room/proto", "alice")
+    assert {reopened.request_status(item).state for item in ids} == {"open"}
+    await reopened.close()
+    await again.close()

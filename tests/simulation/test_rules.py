@@ -411,7 +411,11 @@ def test_last_message_lost_at_one_receiver_is_found_through_a_sync_and_fetched(
 def test_message_that_went_out_long_after_its_successors_can_still_be_found() -> None:
     """Its hint is known last, and its Lamport time is not among the newest that a sync names."""
     cut: list[int] = []
-    simulation = group(3, carries=lambda transmission, receiver: receiver not in cut)
+    simulation = group(
+        3,
+        dependency_timeout_ms=600_000,
+        carries=lambda transmission, receiver: receiver not in cut,
+    )
     refuse(simulation, b"stubborn", retryable=True)
     simulation.send(0, b"stubborn")
     for number in range(80):
@@ -422,7 +426,7 @@ def test_message_that_went_out_long_after_its_successors_can_still_be_found() ->
     while simulation.machine(0).status().open_requests:
         simulation.run(10)
     cut.clear()
-    assert simulation.settle(60_000)
+    assert simulation.settle(600_000)
     assert b"stubborn" in received(simulation, 2)
 
 

@@ -7,7 +7,7 @@ happened before what. It is meant for virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
@@ -208,6 +208,9 @@ class ProbeNode:
     def fail(self, call: str, error: Exception) -> None:
         """Let a call raise from now on."""
         self._failures.by_call[call] = error
+
+    def when_closed(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self.inner.when_closed(callback)
 
     def recover(self) -> None:
         """Let all calls work again."""

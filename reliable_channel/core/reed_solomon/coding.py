@@ -2,7 +2,7 @@
 
 It must not guess: shards have one length, indices are positions, a missing shard is None.
 
-Spec: LIP-243 (Segmentation), Reed-Solomon parity; WIRE.md section 3.
+Spec: LIP-243 (Segmentation), Reed-Solomon parity; docs/wire.md, Segment.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It must not go through Leopard's transforms: the matrix gives the same bytes, an
 is the faster of the two in numpy. Shapes beyond 256 shards, which Leopard knows and the wire format
 does not, are left out.
 
-Spec: LIP-243 (Segmentation), Reed-Solomon parity; WIRE.md section 3, parity_code 0.
+Spec: LIP-243 (Segmentation), Reed-Solomon parity; docs/wire.md, Segment, parity_code 0.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It must not call the library for payload bytes, which it codes at 0.3 MB/s: the 
 generator polynomial, and everything else follows from it. The parity of byte i of all shards is
 what ``reedsolo.RSCodec(m, nsize=k + m)`` appends to them as one message.
 
-Spec: LIP-243 (Segmentation), Reed-Solomon parity; WIRE.md section 3, parity_code 1.
+Spec: LIP-243 (Segmentation), Reed-Solomon parity; docs/wire.md, Segment, parity_code 1.
 """
 
 from __future__ import annotations

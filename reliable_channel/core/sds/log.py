@@ -252,11 +252,11 @@ class MessageLog:
         Deviation: LIP-109 names the last ids only (docs/adr/0003-histories-name-every-branch.md).
         """
         newest = self.newest(self.config.causal_history_size)
-        branches = [item for item in self.frontier if item not in newest][:MAX_BRANCHES]
+        branches = [item for item in self.frontier if item not in newest and item in self.known]
         if not branches:
             return newest
-        places = [(self.known[item].lamport, item) for item in branches if item in self.known]
-        return tuple([item for _, item in sorted(places)]) + newest
+        places = sorted((self.known[item].lamport, item) for item in branches)
+        return tuple([item for _, item in places[-MAX_BRANCHES:]]) + newest
 
     def newest(self, count: int) -> tuple[MessageId, ...]:
         """Return the last ids of the log, oldest first."""

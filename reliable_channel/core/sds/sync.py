@@ -116,13 +116,13 @@ class SyncPolicy:
         self.timers.set(IDLE_TIMER, now + self.idle_interval_ns + spread)
 
     def compose(self, room: int = 1 << 30) -> tuple[MessageId, ...]:
-        """Return the ids that a sync sent now names: the owed first, then the newest known ones.
+        """Return the ids that a sync sent now names: the owed, own ones with new hints, then the newest known.
 
         Args:
             room: Bytes that all entries may take together.
         """
         chosen: dict[MessageId, None] = {}
-        for message_id in chain(self.debt, self.log.newest_first()):
+        for message_id in chain(self.debt, self.log.late_hints, self.log.newest_first()):
             if len(chosen) >= SYNC_ENTRIES:
                 break
             if message_id in chosen:

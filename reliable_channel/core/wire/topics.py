@@ -18,6 +18,10 @@ GENERATION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 """A plain decimal number; ten digits are far above any generation to come."""
 
 
+MAX_TOPIC_LENGTH: Final = 1024
+"""Longest content topic, characters; 23/TOPICS names no limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContentTopic:
     """The parts of a content topic, ``/{application}/{version}/{name}/{encoding}``."""
@@ -43,10 +47,16 @@ def parse_content_topic(text: str) -> ContentTopic:
 
     Raises:
         InvalidContentTopicError: Another number of parts, an empty one, a generation that is no
-            number, or characters that UTF-8 cannot encode.
+            number, characters that are not printable, or more than 1,024 characters.
 
     Spec: 23/TOPICS, Content topic format.
     """
+    if not isinstance(text, str):
+        raise InvalidContentTopicError(str(text), "is not text")
+    if len(text) > MAX_TOPIC_LENGTH or not text.isprintable():
+        raise InvalidContentTopicError(
+            text, f"is above {MAX_TOPIC_LENGTH} characters, or not printable"
+        )
     if not text.startswith("/"):
         raise InvalidContentTopicError(text, "does not start with a slash")
     parts = text[1:].split("/")

@@ -213,13 +213,14 @@ def test_what_a_logged_message_names_needs_no_naming() -> None:
     assert not log.frontier
 
 
-def test_branches_are_named_up_to_a_bound_the_longest_unnamed_first() -> None:
+def test_branches_are_named_up_to_a_bound_the_newest_first() -> None:
     log = filled(*((f"m{number:03}", number) for number in range(100)))
     for number in range(100):
         log.extend_frontier(f"m{number:03}", [])
     history = log.next_history()
     assert len(history) == MAX_BRANCHES + 2
-    assert history[:MAX_BRANCHES] == tuple(f"m{number:03}" for number in range(MAX_BRANCHES))
+    newest = range(98 - MAX_BRANCHES, 98)
+    assert history[:MAX_BRANCHES] == tuple(f"m{number:03}" for number in newest)
     assert history[-2:] == ("m098", "m099")
 
 
