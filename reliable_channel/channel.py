@@ -662,6 +662,7 @@ class ReliableChannel:
         machine, segment_id = self._machine, publish.segment_id
         if self._has_expired(publish):
             return lambda now: machine.expired(segment_id, now)
+        began_ns = self._clock.now_ns()
         try:
             envelope = MessageEnvelope(
                 content_topic=self.content_topic,
@@ -670,7 +671,8 @@ class ReliableChannel:
                 meta=WIRE_MARKER,
             )
             if self._has_expired(publish):
-                return lambda now: machine.expired(segment_id, now)
+                held_ns = self._clock.now_ns() - began_ns
+                return lambda now: machine.expired(segment_id, now, held_ns=held_ns)
             transport_hash = await self._node.publish(segment_id, envelope)
         except NodeClosedError:
             return lambda now: Effects()  # not made; `_node_closed` has told everybody

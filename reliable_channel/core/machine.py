@@ -253,9 +253,15 @@ class ChannelMachine:
         self.outgoing.publish_failed(segment_id, error, now, retryable=retryable)
         return self.conclude(now)
 
-    def expired(self, segment_id: RequestId, now: Nanoseconds) -> Effects:
-        """Take note that a message was not handed over because its epoch had ended."""
-        self.outgoing.expired(segment_id, now)
+    def expired(self, segment_id: RequestId, now: Nanoseconds, *, held_ns: int = 0) -> Effects:
+        """Take note that a message was not handed over because its epoch had ended.
+
+        Args:
+            segment_id: What the ``Publish`` said.
+            now: Unix time, nanoseconds.
+            held_ns: How long its own encryption took, nanoseconds; 0 when it waited behind others.
+        """
+        self.outgoing.expired(segment_id, now, held_ns=held_ns)
         return self.conclude(now)
 
     def fetched(self, found: Sequence[tuple[bytes, bytes | None]], now: Nanoseconds) -> Effects:

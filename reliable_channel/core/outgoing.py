@@ -515,7 +515,7 @@ class OutgoingPipeline:
             else:
                 self.segment_failed(segment, error, now, retryable=retryable)
 
-    def expired(self, segment_id: RequestId, now: Nanoseconds) -> None:
+    def expired(self, segment_id: RequestId, now: Nanoseconds, *, held_ns: int) -> None:
         """Let a message wait for another turn whose epoch ended before it could be handed over.
 
         Spec: 17/WAKU2-RLN-RELAY: it would count in an epoch whose budget is spoken for.
@@ -529,21 +529,17 @@ class OutgoingPipeline:
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False
-            self.not_repeated(segment)
-            self.retry_expired(segment, now)
+            self.retry_expired(segment, now, held_ns)
 
-    def retry_expired(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Let a segment wait for another turn; one that is always too late fails like one the node never takes."""
+    def retry_expired(self, segment: OutgoingSegment, now: Nanoseconds, held_ns: int) -> None:
+        """Let a segment wait for another turn, unless its encryption takes longer than any epoch lasts."""
         if segment.request.is_final:
             self.failed_late(segment, now)
-            return
-        segment.first_failure_ns = segment.first_failure_ns or now
-        if now - segment.first_failure_ns < self.state.sds.dispatch_timeout_ms * MS:
+        elif held_ns == 0 or held_ns < self.queue.budget.period:
+            self.not_repeated(segment)
             self.redo(segment.segment_id, now)
         else:
-            error = (
-                "it could not be handed over within an epoch; encryption or the node is too slow"
-            )
+            error = "its encryption takes longer than an epoch lasts"
             self.segment_failed(segment, error, now, retryable=True)
 
     def not_repeated(self, segment: OutgoingSegment) -> None:

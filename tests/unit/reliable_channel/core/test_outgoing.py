@@ -1640,3 +1640,17 @@ def test_nothing_is_asked_of_the_store_for_ones_own_messages() -> None:
     acknowledge(sender, request_id)
     assert sender.fetches == []
     assert FETCH_TIMER not in sender.machine.state.timers
+
+
+def test_encryption_that_takes_longer_than_an_epoch_ends_in_a_send_error() -> None:
+    """Every request ends: what can never be handed over in time is like what the node never takes."""
+    sender = alice(budget=limited(10), sds=replace(NO_FILTER, dispatch_timeout_ms=60_000))
+    request_id = sender.send(b"x")
+    for _ in range(200):
+        if sender.request(request_id).is_final:
+            break
+        effects = sender.machine.expired(f"{request_id}:1", sender.now, held_ns=3600 * SECOND)
+        sender.carry_out(effects)
+        sender.advance(60 * SECOND)
+    assert sender.request(request_id).state is RequestState.SEND_ERROR
+    assert "longer than an epoch" in sender.request(request_id).error
