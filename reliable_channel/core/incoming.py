@@ -22,7 +22,7 @@ from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
-from reliable_channel.core.sds.log import KnownMessage
+from reliable_channel.core.sds.log import ENTRY_OVERHEAD, KnownMessage
 from reliable_channel.core.sds.missing import (
     FETCH_TIMER,
     QUERY_DELAYS_NS,
@@ -50,9 +50,6 @@ INCOMPLETE_EPOCHS: Final = 3
 
 MAX_CLOCK_SKEW_MS: Final = 20_000
 """How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
-
-ENTRY_OVERHEAD: Final = 32 + 16
-"""Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
 
 SETTLE_TIMER: Final = ("settle", "")
 MISSING_TIMER: Final = ("missing", "")

@@ -129,7 +129,6 @@ class Request:
         state: How far it is.
         error: Why it failed, when it did.
         sent: All data segments were propagated.
-        announced: A queued event was raised.
         segments: Its data segments by index; their bytes are let go when it is final.
         acknowledged: For each participant a bit mask of the data segments it has, in order of first evidence.
         leader: Who holds most.
@@ -144,7 +143,6 @@ class Request:
     state: RequestState = RequestState.OPEN
     error: str = ""
     sent: bool = False
-    announced: bool = False
     segments: list[OutgoingSegment] = field(default_factory=list)
     acknowledged: dict[ParticipantId, int] = field(default_factory=dict)
     leader: ParticipantId | None = None

@@ -26,6 +26,9 @@ MAX_BRANCHES: Final = 16
 MAX_LATE_HINTS: Final = 16
 """Earlier messages of ours that a history names because their retrieval hints were not known before."""
 
+ENTRY_OVERHEAD: Final = 32 + 16
+"""Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
+
 MAX_FRONTIER: Final = 256
 """Ids of concurrent messages that are remembered until a message of ours names them."""
 

@@ -16,15 +16,12 @@ from typing import Final
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.sds.debt import AckDebt
-from reliable_channel.core.sds.log import MessageLog
+from reliable_channel.core.sds.log import ENTRY_OVERHEAD, MessageLog
 from reliable_channel.core.timers import Timers
 from reliable_channel.types import MS, MessageId, Nanoseconds
 
 SYNC_ENTRIES: Final = 64
 """Ids that one sync message names."""
-
-ENTRY_OVERHEAD: Final = 32 + 16
-"""Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
 
 URGENT_SHARE: Final = 0.1
 """With a whole sync's worth of ids owed, the back-off is drawn from this share of the usual time."""
