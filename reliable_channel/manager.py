@@ -8,7 +8,7 @@ Spec: RELIABLE-CHANNEL-API, Channel lifecycle.
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from weakref import WeakKeyDictionary
 
 from reliable_channel.channel import ReliableChannel
@@ -75,27 +75,25 @@ async def create_reliable_channel(
     opened = _open_channels.setdefault(node, set())
     if channel_id in opened:
         raise ChannelExistsError(channel_id)
-    opened.add(channel_id)
-    try:
+    async with AsyncExitStack() as undo:
+        opened.add(channel_id)
+        undo.callback(opened.discard, channel_id)
         await store.open()
         snapshot = await store.acquire_channel(channel_id)
-        try:
-            machine = ChannelMachine(
-                channel_id=channel_id,
-                sender_id=sender_id,
-                content_topic=content_topic,
-                now=node.clock.now_ns(),
-                seed=secrets.randbits(64) if seed is None else seed,
-                sds=sds,
-                segmentation=segmentation,
-                budget=await budget_of(node, store, channel_id, rate_limit_config),
-                max_message_bytes=node.max_message_bytes,
-                encryption_overhead=cipher.overhead_bytes,
-                snapshot=snapshot,
-            )
-        except BaseException:
-            await store.release_channel(channel_id)
-            raise
+        undo.push_async_callback(store.release_channel, channel_id)
+        machine = ChannelMachine(
+            channel_id=channel_id,
+            sender_id=sender_id,
+            content_topic=content_topic,
+            now=node.clock.now_ns(),
+            seed=secrets.randbits(64) if seed is None else seed,
+            sds=sds,
+            segmentation=segmentation,
+            budget=await budget_of(node, store, channel_id, rate_limit_config),
+            max_message_bytes=node.max_message_bytes,
+            encryption_overhead=cipher.overhead_bytes,
+            snapshot=snapshot,
+        )
         channel = ReliableChannel(
             machine,
             node=node,
@@ -104,16 +102,17 @@ async def create_reliable_channel(
             clock=node.clock,
             on_close=lambda closed: opened.discard(closed.channel_id),
         )
-        try:
-            await channel.open(last_seen_ns=last_seen_ns(snapshot))
-        except BaseException:
-            with suppress(ReliableChannelError):
-                await channel.close()
-            raise
-    except BaseException:
-        opened.discard(channel_id)
-        raise
+        undo.pop_all()  # from here on closing the channel undoes all of it
+        undo.push_async_callback(close_quietly, channel)
+        await channel.open(last_seen_ns=last_seen_ns(snapshot))
+        undo.pop_all()
     return channel
+
+
+async def close_quietly(channel: ReliableChannel) -> None:
+    """Close a channel that could not be opened; why it could not is what the caller is told."""
+    with suppress(ReliableChannelError):
+        await channel.close()
 
 
 async def close_channel(channel: ReliableChannel) -> None:
