@@ -79,7 +79,9 @@ SCALED_SDS: Final = SdsConfig(
     acknowledgement_timeout_ms=500,
     sync_interval_ms=3_000,
     max_sync_interval_ms=60_000,
-    dependency_timeout_ms=30_000,
+    dependency_timeout_ms=60_000,
+    repair_t_min_ms=3_000,
+    repair_t_max_ms=12_000,
     bloom_capacity=500,
 )
 """The default settings with times a tenth as long, and a filter for conversations of a few hundred messages."""

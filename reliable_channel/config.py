@@ -14,6 +14,9 @@ from typing import Final, Literal
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.store import ChannelStore
 
+REPAIR_MARGIN_MS: Final = 30_000
+"""What the dependency timeout leaves a repair beyond twice ``repair_t_max_ms``, milliseconds."""
+
 Bounds = dict[str, tuple[float, float]]
 
 SEGMENTATION_BOUNDS: Final[Bounds] = {
@@ -43,6 +46,9 @@ SDS_BOUNDS: Final[Bounds] = {
     "repair_t_min_ms": (1, 1 << 40),
     "repair_t_max_ms": (1, 1 << 40),
     "num_response_groups": (1, 1 << 20),
+    "max_full_messages": (0, 1 << 20),
+    "max_full_bytes": (0, 1 << 40),
+    "max_repair_answers": (1, 1 << 20),
     "max_outgoing_messages": (1, 1 << 20),
     "max_outgoing_bytes": (1, 1 << 40),
     "max_in_flight": (1, 1024),
@@ -50,7 +56,9 @@ SDS_BOUNDS: Final[Bounds] = {
     "max_known_ids": (64, 1 << 24),
     "max_lost_ids": (1, 1 << 20),
     "max_parked_messages": (1, 1 << 20),
+    "max_parked_messages_per_sender": (1, 1 << 20),
     "max_parked_bytes": (1 << 16, 1 << 40),
+    "max_parked_bytes_per_sender": (1 << 16, 1 << 40),
     "max_missing_ids": (1, 1 << 20),
     "max_missing_ids_per_sender": (1, 1 << 20),
     "max_participants": (1, 1 << 20),
@@ -169,12 +177,20 @@ class SdsConfig:
     """Each retransmission waits this factor longer; None: 2 where the rate is limited, else 1."""
     possible_ack_threshold: int = 2
     """Messages of one participant whose bloom filter holds an id that make an acknowledgement."""
+    enable_repair: bool = True
+    """SDS-R: ask other participants for messages that the store does not have, and answer them."""
     repair_t_min_ms: int = 30_000
-    """SDS-R, not in use yet: earliest repair request, milliseconds."""
+    """SDS-R: earliest repair request after a message was found missing, milliseconds; all participants must agree."""
     repair_t_max_ms: int = 120_000
-    """SDS-R, not in use yet: latest repair request or response, milliseconds."""
+    """SDS-R: latest first request, and latest answer to one, milliseconds; all participants must agree."""
     num_response_groups: int = 1
-    """SDS-R, not in use yet: response groups."""
+    """SDS-R: of so many groups one answers a request: one for every 128 participants; all must agree."""
+    max_full_messages: int = 1_000
+    """SDS-R: messages kept whole so that others' requests can be answered."""
+    max_full_bytes: int = 64 << 20
+    """SDS-R: bytes of those messages."""
+    max_repair_answers: int = 128
+    """SDS-R: answers planned or given within ``repair_t_max_ms``; more are refused."""
     max_outgoing_messages: int = 1_000
     """Requests that are not final before ``send`` waits."""
     max_outgoing_bytes: int = 64 << 20
@@ -187,10 +203,14 @@ class SdsConfig:
     """Ids of delivered and own messages that are remembered."""
     max_lost_ids: int = 10_000
     """Ids declared lost that are remembered."""
-    max_parked_messages: int = 1_000
-    """Complete messages that wait for what they depend on."""
-    max_parked_bytes: int = 64 << 20
-    """Bytes of those messages."""
+    max_parked_messages: int = 2_000
+    """Complete messages that wait for what they depend on, in all."""
+    max_parked_messages_per_sender: int = 1_000
+    """Those of one sender."""
+    max_parked_bytes: int = 128 << 20
+    """Bytes of complete messages that wait, in all."""
+    max_parked_bytes_per_sender: int = 64 << 20
+    """Bytes of those of one sender."""
     max_missing_ids: int = 4_096
     """Missing dependencies that are tracked, in all."""
     max_missing_ids_per_sender: int = 1_024
@@ -209,6 +229,14 @@ class SdsConfig:
         if not problems:
             if self.repair_t_max_ms <= self.repair_t_min_ms:
                 problems.append("repair_t_max_ms must be above repair_t_min_ms")
+            shortest = 2 * self.repair_t_max_ms + REPAIR_MARGIN_MS
+            if self.enable_repair and self.dependency_timeout_ms < shortest:
+                problems.append(
+                    f"dependency_timeout_ms must be at least {shortest} (twice repair_t_max_ms and "
+                    f"{REPAIR_MARGIN_MS}) for repairs to arrive in time, not "
+                    f"{self.dependency_timeout_ms}; raise it, lower repair_t_max_ms, "
+                    "or set enable_repair=False"
+                )
             if self.max_sync_interval_ms < self.sync_interval_ms:
                 problems.append("max_sync_interval_ms must not be below sync_interval_ms")
             if self.max_known_ids < 2 * self.causal_history_size:

@@ -547,7 +547,7 @@ class IncomingPipeline:
             self.state.outbox.count("parked")
             wait = self.state.sds.dependency_timeout_ms * MS
             self.state.timers.set(("dependency", payload.serial), self.now + wait)
-            while (oldest := self.causal.overflow()) is not None:
+            while (oldest := self.causal.overflow(payload.sender_id)) is not None:
                 self.deliver_anyway(oldest, "parking_full")
 
     def deliver(self, payload: IncomingPayload) -> None:

@@ -15,6 +15,7 @@ from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomShape
 from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
+from reliable_channel.core.sds.repair import REPAIR_ENTRIES
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage, WakuMessage
 from reliable_channel.errors import ConfigurationError, InvalidSegmentError, MessageTooLargeError
 from reliable_channel.types import ChannelId, Nanoseconds, ParticipantId
@@ -33,9 +34,6 @@ MAX_META_BYTES: Final = 64
 
 MAX_MESSAGE_ID_BYTES: Final = 256
 """Longest message id that is taken from others."""
-
-REPAIR_ENTRIES: Final = 3
-"""Repair requests that one message may carry (LIP-109, SDS-R)."""
 
 HASH_BYTES: Final = 32
 

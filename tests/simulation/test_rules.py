@@ -478,7 +478,7 @@ def test_arrival_of_a_missing_message_releases_its_whole_chain_at_once_in_order(
 def test_after_the_dependency_timeout_a_lost_event_names_the_missing_id_then_it_is_delivered() -> (
     None
 ):
-    simulation = settled(carries=first_is_lost, dependency_timeout_ms=2_000)
+    simulation = settled(carries=first_is_lost, dependency_timeout_ms=2_000, enable_repair=False)
     first, _ = chain(simulation, b"1", b"2")
     missing = first_id(simulation, 0, first)
     simulation.run(1_900)
@@ -493,7 +493,7 @@ def test_after_the_dependency_timeout_a_lost_event_names_the_missing_id_then_it_
 
 
 def test_what_arrives_after_it_was_declared_lost_is_delivered_and_marked_late() -> None:
-    simulation = settled(carries=first_is_lost, dependency_timeout_ms=2_000)
+    simulation = settled(carries=first_is_lost, dependency_timeout_ms=2_000, enable_repair=False)
     first, _ = chain(simulation, b"1", b"2")
     simulation.run(3_000)
     lost = wire_of(simulation, f"{first}:1")[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -19,7 +20,7 @@ from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.records import LostRecord
-from reliable_channel.types import MessageId, Nanoseconds
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 MET_RING: Final = 4096
 """Ids of syncs and ephemerals that are remembered: foreign implementations name them in histories."""
@@ -45,6 +46,14 @@ class IdRing:
         if len(self.ids) > self.limit:
             return self.ids.popitem(last=False)[0]
         return None
+
+
+@dataclass(slots=True)
+class SenderParking:
+    """What is parked of one sender: payloads by serial, and their bytes together."""
+
+    payloads: dict[int, IncomingPayload] = field(default_factory=dict)
+    octets: int = 0
 
 
 class CausalOrder:
@@ -74,6 +83,7 @@ class CausalOrder:
         self.holder: dict[MessageId, IncomingPayload] = {}
         self.parked: dict[int, IncomingPayload] = {}
         self.parked_octets = 0
+        self.parked_of: dict[ParticipantId, SenderParking] = {}
         self.waiting: dict[MessageId, dict[int, IncomingPayload]] = {}
         self.lost = IdRing(config.max_lost_ids)
         self.passing = passing
@@ -126,6 +136,9 @@ class CausalOrder:
         """Let a payload wait."""
         self.parked[payload.serial] = payload
         self.parked_octets += payload.octets
+        sender = self.parked_of.setdefault(payload.sender_id, SenderParking())
+        sender.payloads[payload.serial] = payload
+        sender.octets += payload.octets
         for message_id in payload.unmet:
             self.waiting.setdefault(message_id, {})[payload.serial] = payload
 
@@ -134,6 +147,11 @@ class CausalOrder:
         if self.parked.pop(payload.serial, None) is None:
             return
         self.parked_octets -= payload.octets
+        sender = self.parked_of[payload.sender_id]
+        del sender.payloads[payload.serial]
+        sender.octets -= payload.octets
+        if not sender.payloads:
+            del self.parked_of[payload.sender_id]
         for message_id in payload.unmet:
             waiters = self.waiting[message_id]
             waiters.pop(payload.serial, None)
@@ -239,11 +257,21 @@ class CausalOrder:
                     stack.append(holder)
         return True
 
-    def overflow(self) -> IncomingPayload | None:
-        """Return the oldest parked payload when the parking lot is above its bounds, else None."""
+    def overflow(self, sender_id: ParticipantId) -> IncomingPayload | None:
+        """Return the oldest parked payload where the parking lot is above its bounds, else None.
+
+        Args:
+            sender_id: Whose payload was parked last: above its own bounds, its oldest goes.
+        """
+        config, sender = self.config, self.parked_of.get(sender_id)
+        if sender is not None and (
+            len(sender.payloads) > config.max_parked_messages_per_sender
+            or sender.octets > config.max_parked_bytes_per_sender
+        ):
+            return next(iter(sender.payloads.values()))
         if (
-            len(self.parked) > self.config.max_parked_messages
-            or self.parked_octets > self.config.max_parked_bytes
+            len(self.parked) > config.max_parked_messages
+            or self.parked_octets > config.max_parked_bytes
         ):
             return next(iter(self.parked.values()))
         return None

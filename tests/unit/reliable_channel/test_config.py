@@ -35,8 +35,9 @@ NUMBERS = [
 ]
 
 COMPANIONS: dict[str, dict[str, Any]] = {
-    "repair_t_min_ms": {"repair_t_max_ms": 1 << 40},
-    "repair_t_max_ms": {"repair_t_min_ms": 1},
+    "dependency_timeout_ms": {"enable_repair": False},
+    "repair_t_min_ms": {"repair_t_max_ms": 1 << 40, "enable_repair": False},
+    "repair_t_max_ms": {"repair_t_min_ms": 1, "enable_repair": False},
     "sync_interval_ms": {"max_sync_interval_ms": 1 << 40},
     "max_sync_interval_ms": {"sync_interval_ms": 1},
 }
@@ -79,6 +80,8 @@ def build(kind: type[Config], **values: Any) -> Config:
         (SdsConfig, "repair_t_min_ms", 30_000),
         (SdsConfig, "repair_t_max_ms", 120_000),
         (SdsConfig, "num_response_groups", 1),
+        (SdsConfig, "enable_repair", True),
+        (SdsConfig, "max_full_messages", 1_000),
         (SdsConfig, "max_known_ids", 100_000),
         (RateLimitConfig, "enabled", False),
         (RateLimitConfig, "epoch_period_sec", 600),
@@ -160,6 +163,15 @@ def test_none_is_accepted_only_where_it_is_the_default(
 def test_numbers_that_compare_with_nothing_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=name):
         build(SdsConfig, **{name: value})
+
+
+def test_dependencies_are_waited_for_long_enough_to_be_repaired() -> None:
+    """WIRE: refused below 2 T_max + 30 s when repair is on."""
+    times = {"repair_t_min_ms": 1_000, "repair_t_max_ms": 4_000}
+    assert build(SdsConfig, dependency_timeout_ms=38_000, **times)
+    with pytest.raises(ConfigurationError, match="dependency_timeout_ms must be at least 38000"):
+        build(SdsConfig, dependency_timeout_ms=37_999, **times)
+    assert build(SdsConfig, dependency_timeout_ms=1, enable_repair=False)
 
 
 def test_whole_numbers_are_numbers() -> None:

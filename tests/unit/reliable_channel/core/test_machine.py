@@ -227,7 +227,11 @@ def test_hostile_mixtures_of_valid_parts_never_raise_and_pass_no_bound() -> None
             BOB,
             seed=seed,
             sds=replace(
-                NO_FILTER, max_known_ids=64, max_parked_messages=4, dependency_timeout_ms=2_000
+                NO_FILTER,
+                max_known_ids=64,
+                max_parked_messages=4,
+                dependency_timeout_ms=2_000,
+                enable_repair=False,
             ),
             segmentation=SegmentationConfig(
                 max_incomplete_payloads=6,

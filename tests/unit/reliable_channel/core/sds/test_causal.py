@@ -12,7 +12,7 @@ from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.log import KnownMessage, MessageLog
 from reliable_channel.records import LostRecord
-from tests.support.builders import ALICE, NOW, entry
+from tests.support.builders import ALICE, BOB, NOW, entry
 
 
 class Order(CausalOrder):
@@ -23,12 +23,16 @@ class Order(CausalOrder):
         *,
         max_parked_messages: int = 1000,
         max_parked_bytes: int = 1 << 20,
+        max_parked_messages_per_sender: int = 1000,
+        max_parked_bytes_per_sender: int = 1 << 20,
         max_lost_ids: int = 10,
     ) -> None:
         config = SdsConfig(
             bloom_capacity=0,
             max_parked_messages=max_parked_messages,
             max_parked_bytes=max_parked_bytes,
+            max_parked_messages_per_sender=max_parked_messages_per_sender,
+            max_parked_bytes_per_sender=max_parked_bytes_per_sender,
             max_lost_ids=max_lost_ids,
         )
         outbox = Outbox()
@@ -48,11 +52,16 @@ class Order(CausalOrder):
         )
 
     def payload(
-        self, *message_ids: str, names: str = "", lamport: int = 1, octets: int = 1
+        self,
+        *message_ids: str,
+        names: str = "",
+        lamport: int = 1,
+        octets: int = 1,
+        sender_id: str = ALICE,
     ) -> IncomingPayload:
         """Return a whole payload of some ids that names others; its ids are held."""
         self.serial += 1
-        key = (ALICE, b"", 0, len(message_ids), 0, octets, 0)
+        key = (sender_id, b"", 0, len(message_ids), 0, octets, 0)
         payload = IncomingPayload(serial=self.serial, key=key, ephemeral=False, octets=octets)
         for index, message_id in enumerate(message_ids):
             self.know(message_id, lamport + index)
@@ -300,8 +309,31 @@ def test_above_a_bound_the_oldest_parked_payload_is_named(
     parked = [order.payload(name, names="x", octets=size) for name in "abc"]
     for number, payload in enumerate(parked, 1):
         order.complete(payload)
-        oldest = order.overflow()
+        oldest = order.overflow(ALICE)
         assert oldest is (parked[0] if number >= above else None)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [{"max_parked_messages_per_sender": 2}, {"max_parked_bytes_per_sender": 1 << 16}],
+    ids=["number", "bytes"],
+)
+def test_above_its_own_bound_the_oldest_of_a_sender_is_named_and_nobody_elses(
+    bounds: dict[str, int],
+) -> None:
+    order = Order(**bounds)
+    of_bob = order.payload("a", names="x", octets=1 << 15, sender_id=BOB)
+    of_alice = [order.payload(name, names="x", octets=1 << 15) for name in "bcd"]
+    order.complete(of_bob)
+    for payload in of_alice[:2]:
+        order.complete(payload)
+        assert order.overflow(ALICE) is None
+    order.complete(of_alice[2])
+    assert order.overflow(ALICE) is of_alice[0]
+    assert order.overflow(BOB) is None
+    for payload in (of_bob, *of_alice):
+        order.unpark(payload)
+    assert not order.parked_of
 
 
 # --- Cycles --------------------------------------------------------------------------------------

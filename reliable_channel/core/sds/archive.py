@@ -1,0 +1,98 @@
+"""The original bytes of the newest content messages, so that others' repair requests can be answered.
+
+Only bytes as their sender encoded them are kept: who rebuilt a message from parity does not have them. It must not
+decide who answers (``repair``), nor keep anything that is not known (``log``).
+
+Spec: LIP-109 (SDS), SDS-R participant state, augmented local history log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.records import BodyRecord
+from reliable_channel.types import MessageId
+
+
+@dataclass(slots=True, eq=False)
+class ArchivedMessage:
+    """One message that can be sent again.
+
+    Attributes:
+        parts: Its encoded bytes by the name of the row that holds them; in a row they are the message.
+        in_store: It came from the node's store, so the store has it.
+    """
+
+    parts: dict[str, bytes]
+    in_store: bool = False
+
+    @property
+    def data(self) -> bytes:
+        """The encoded message."""
+        return b"".join(self.parts.values())
+
+    @property
+    def octets(self) -> int:
+        """Its size in bytes."""
+        return sum(map(len, self.parts.values()))
+
+
+class MessageArchive:
+    """Full messages by id, oldest first, bounded in number and bytes.
+
+    Args:
+        config: The bounds, and whether repair is on; where it is off nothing is kept.
+        outbox: Where row changes go.
+    """
+
+    def __init__(self, config: SdsConfig, outbox: Outbox) -> None:
+        self.config = config
+        self.outbox = outbox
+        self.messages: dict[MessageId, ArchivedMessage] = {}
+        self.octets = 0
+
+    def __contains__(self, message_id: MessageId) -> bool:
+        return message_id in self.messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def find(self, message_id: MessageId) -> ArchivedMessage | None:
+        """Return a message, or None when it is not kept (any more)."""
+        return self.messages.get(message_id)
+
+    def keep_received(self, message_id: MessageId, data: bytes, *, in_store: bool) -> None:
+        """Keep a message of another participant, and write its row."""
+        if self.config.enable_repair and self.config.max_full_messages:
+            self.outbox.put(BodyRecord(message_id=message_id, part="message", data=data))
+            self.add(message_id, ArchivedMessage({"message": data}, in_store))
+
+    def keep_own(self, message_id: MessageId, header: bytes, suffix: bytes) -> bool:
+        """Keep a message of ours whose request has ended; say whether its rows have to stay."""
+        if self.config.enable_repair and self.config.max_full_messages:
+            self.add(message_id, ArchivedMessage({"header": header, "content": suffix}))
+        return message_id in self.messages
+
+    def add(self, message_id: MessageId, message: ArchivedMessage) -> None:
+        """Enter a message whose rows are written, and let the oldest go that have no room."""
+        if message_id in self.messages:
+            return
+        self.messages[message_id] = message
+        self.octets += message.octets
+        while (
+            len(self.messages) > self.config.max_full_messages
+            or self.octets > self.config.max_full_bytes
+        ):
+            self.forget((next(iter(self.messages)),))
+
+    def forget(self, message_ids: Iterable[MessageId]) -> None:
+        """Let messages go, rows included; harmless where one is not kept."""
+        for message_id in message_ids:
+            message = self.messages.pop(message_id, None)
+            if message is not None:
+                self.octets -= message.octets
+                for part in message.parts:
+                    self.outbox.delete(BodyRecord, message_id, part)

@@ -1,0 +1,270 @@
+"""When we ask others for what we lack, and when we answer what they ask for.
+
+Spec: LIP-109 (SDS), SDS Repair.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.sds.repair import (
+    ASK_BACKOFF,
+    MAX_ASKS,
+    MAX_DEFERRALS,
+    REPAIR_ENTRIES,
+    REPAIR_TIMER,
+    RepairAnswer,
+    RepairAnswers,
+    RepairRequests,
+    answer_delay_ms,
+    in_response_group,
+    participant_hash,
+    request_delay_ms,
+)
+from reliable_channel.core.timers import Timers
+from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.types import MS, Nanoseconds
+from tests.support.builders import ALICE, BOB, CAROL, NOW
+
+CONFIG = SdsConfig()
+T_MIN, T_MAX = CONFIG.repair_t_min_ms, CONFIG.repair_t_max_ms
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
+
+
+def delay(message_id: str, participant_id: str = ALICE) -> Nanoseconds:
+    return request_delay_ms(participant_id, message_id, T_MIN, T_MAX) * MS
+
+
+def answer(message_id: str = "m1", asked_by: str = BOB) -> RepairAnswer:
+    return RepairAnswer(message_id, asked_by, b"bytes", ephemeral=False)
+
+
+@pytest.fixture
+def timers() -> Timers:
+    return Timers()
+
+
+@pytest.fixture
+def requests(timers: Timers) -> RepairRequests:
+    return RepairRequests(CONFIG, ALICE, timers)
+
+
+def make_answers(timers: Timers, **settings: int) -> RepairAnswers:
+    return RepairAnswers(SdsConfig(**settings), ALICE, timers, Outbox())  # type: ignore[arg-type]
+
+
+# --- The published functions -----------------------------------------------------------------------
+
+
+def test_the_hash_is_the_first_8_bytes_of_sha256_over_the_texts_in_a_row() -> None:
+    digest = sha256("Zoëm1".encode()).digest()
+    assert participant_hash("Zoë", "m1") == int.from_bytes(digest[:8], "big")
+
+
+@given(names, names)
+def test_t_req_is_between_t_min_and_t_max(participant_id: str, message_id: str) -> None:
+    assert T_MIN <= request_delay_ms(participant_id, message_id, T_MIN, T_MAX) < T_MAX
+
+
+@given(names, names, names)
+def test_t_resp_is_at_once_for_the_original_sender_and_below_t_max_for_others(
+    participant_id: str, sender_id: str, message_id: str
+) -> None:
+    assert answer_delay_ms(sender_id, sender_id, message_id, T_MAX) == 0
+    assert 0 <= answer_delay_ms(participant_id, sender_id, message_id, T_MAX) < T_MAX
+
+
+@given(names, names, st.integers(1, 50))
+def test_the_original_sender_is_always_in_the_response_group(
+    sender_id: str, message_id: str, groups: int
+) -> None:
+    assert in_response_group(sender_id, sender_id, message_id, groups)
+
+
+def test_with_groups_only_a_share_of_the_participants_answers() -> None:
+    inside = sum(in_response_group(f"p{number}", BOB, "m1", 4) for number in range(400))
+    assert 70 <= inside <= 130
+
+
+# --- Asking ------------------------------------------------------------------------------------------
+
+
+def test_an_id_is_asked_for_from_t_req_on(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    due = NOW + delay("m1")
+    assert timers.deadline(REPAIR_TIMER) == due
+    assert requests.take(due - 1) == ()
+    assert requests.take(due) == (HistoryEntry("m1", None, BOB),)
+
+
+def test_a_message_asks_for_at_most_3_ids_those_with_the_earliest_t_req(
+    requests: RepairRequests,
+) -> None:
+    ids = [f"m{number}" for number in range(8)]
+    for message_id in ids:
+        requests.want(message_id, None, NOW)
+    late = NOW + T_MAX * MS
+    asked = [entry.message_id for entry in requests.take(late)]
+    assert len(asked) == REPAIR_ENTRIES
+    assert asked == sorted(ids, key=delay)[:REPAIR_ENTRIES]
+    assert requests.is_due
+
+
+def test_wanting_an_id_again_changes_nothing(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    due = timers.deadline(REPAIR_TIMER)
+    requests.want("m1", BOB, NOW + 5)
+    assert timers.deadline(REPAIR_TIMER) == due
+
+
+def test_a_request_is_repeated_at_growing_distances_3_times_in_all(
+    requests: RepairRequests, timers: Timers
+) -> None:
+    requests.want("m1", BOB, NOW)
+    times = []
+    while (due := timers.deadline(REPAIR_TIMER)) is not None:
+        assert requests.take(due)
+        times.append(due)
+    wait = delay("m1")
+    assert len(times) == MAX_ASKS
+    assert times[0] == NOW + wait
+    assert [later - sooner for sooner, later in pairwise(times)] == [
+        wait,
+        int(wait * ASK_BACKOFF),
+    ]
+
+
+def test_what_arrived_is_not_asked_for(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    requests.want("m2", BOB, NOW)
+    requests.ripen(NOW + T_MAX * MS)
+    requests.forget("m1")
+    requests.forget("m1")
+    assert [entry.message_id for entry in requests.take(NOW + T_MAX * MS)] == ["m2"]
+    requests.forget("m2")
+    assert len(requests) == 0
+    assert timers.deadline(REPAIR_TIMER) is None
+
+
+def test_anothers_request_puts_ours_off_and_does_not_remove_it(
+    requests: RepairRequests, timers: Timers
+) -> None:
+    requests.want("m1", BOB, NOW)
+    due = NOW + delay("m1")
+    requests.ripen(due)
+    requests.defer("m1", due)
+    assert not requests.is_due
+    assert timers.deadline(REPAIR_TIMER) == due + delay("m1")
+
+
+def test_nobody_can_put_our_request_off_for_ever(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    now = NOW
+    for _ in range(MAX_DEFERRALS + 1):
+        now = timers.deadline(REPAIR_TIMER) or 0
+        requests.defer("m1", now - 1)
+    requests.defer("m1", now)
+    requests.ripen(timers.deadline(REPAIR_TIMER) or 0)
+    assert requests.is_due
+
+
+def test_anothers_request_for_what_we_do_not_lack_means_nothing(
+    requests: RepairRequests, timers: Timers
+) -> None:
+    requests.defer("m1", NOW)
+    assert timers.deadline(REPAIR_TIMER) is None
+
+
+def test_a_message_that_did_not_go_out_has_not_asked(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    late = NOW + T_MAX * MS
+    for _ in range(2 * MAX_ASKS):
+        requests.put_back(requests.take(late))
+        assert requests.is_due
+    requests.forget("m1")
+    requests.put_back((HistoryEntry("m1"),))
+    assert not requests.is_due
+
+
+def test_without_repair_nothing_is_asked_for(timers: Timers) -> None:
+    requests = RepairRequests(SdsConfig(enable_repair=False), ALICE, timers)
+    requests.want("m1", BOB, NOW)
+    assert len(requests) == 0
+    assert timers.deadline(REPAIR_TIMER) is None
+
+
+# --- Answering ---------------------------------------------------------------------------------------
+
+
+def test_a_request_is_answered_at_t_resp(timers: Timers) -> None:
+    answers = make_answers(timers)
+    assert answers.plan(answer(), CAROL, NOW)
+    wait = answer_delay_ms(ALICE, CAROL, "m1", T_MAX) * MS
+    assert timers.deadline(("answer", "m1")) == NOW + wait
+
+
+def test_the_original_sender_answers_at_once(timers: Timers) -> None:
+    answers = make_answers(timers)
+    assert answers.plan(answer(), ALICE, NOW)
+    assert timers.deadline(("answer", "m1")) == NOW
+
+
+def test_a_second_request_does_not_move_the_answer(timers: Timers) -> None:
+    answers = make_answers(timers)
+    answers.plan(answer(), CAROL, NOW)
+    due = timers.deadline(("answer", "m1"))
+    assert not answers.plan(answer(asked_by=CAROL), CAROL, NOW + 5)
+    assert timers.deadline(("answer", "m1")) == due
+
+
+def test_an_id_is_answered_once_within_t_max(timers: Timers) -> None:
+    answers = make_answers(timers)
+    answers.plan(answer(), ALICE, NOW)
+    answers.note_sent("m1", NOW)
+    assert not answers.plan(answer(), ALICE, NOW + T_MAX * MS - 1)
+    assert answers.plan(answer(), ALICE, NOW + T_MAX * MS)
+
+
+def test_an_answer_that_did_not_go_out_is_no_answer(timers: Timers) -> None:
+    answers = make_answers(timers)
+    answers.plan(answer(), ALICE, NOW)
+    answers.note_sent("m1", NOW)
+    answers.note_failed("m1")
+    assert answers.plan(answer(), ALICE, NOW)
+
+
+def test_an_answer_heard_from_another_is_needless(timers: Timers) -> None:
+    answers = make_answers(timers)
+    planned = answer()
+    answers.plan(planned, CAROL, NOW)
+    assert answers.cancel("m1") is planned
+    assert answers.cancel("m1") is None
+    assert timers.next_deadline() is None
+
+
+def test_another_response_group_answers(timers: Timers) -> None:
+    answers = make_answers(timers, num_response_groups=1000)
+    outside = next(
+        f"m{number}"
+        for number in range(100)
+        if not in_response_group(ALICE, CAROL, f"m{number}", 1000)
+    )
+    assert not answers.plan(answer(outside), CAROL, NOW)
+    assert len(answers) == 0
+
+
+def test_answers_planned_and_given_within_t_max_are_bounded(timers: Timers) -> None:
+    answers = make_answers(timers, max_repair_answers=2)
+    assert answers.plan(answer("m1"), ALICE, NOW)
+    answers.note_sent("m1", NOW)
+    assert answers.plan(answer("m2"), ALICE, NOW)
+    assert not answers.plan(answer("m3"), ALICE, NOW)
+    assert answers.outbox.dropped["repair_answers_full"] == 1
+    assert answers.plan(answer("m3"), ALICE, NOW + T_MAX * MS)
