@@ -630,9 +630,9 @@ def test_a_conflict_is_raised_once_in_the_life_of_a_channel() -> None:
 
 def test_the_floor_stays() -> None:
     receiver = bob()
-    floor = receiver.machine.incoming.causal.floor
+    floor = receiver.machine.causal.floor
     receiver.advance(3600 * SECOND)
-    assert receiver.reopened().machine.incoming.causal.floor == floor
+    assert receiver.reopened().machine.causal.floor == floor
 
 
 def test_a_strangers_message_under_the_id_of_our_failed_ephemeral_survives() -> None:
