@@ -69,7 +69,7 @@ class IncomingPipeline:
         self.delivery = delivery
         self.max_message_bytes = max_message_bytes
 
-    # -- receive --------------------------------------------------------------------------------------
+    # -- receive ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes, transport_hash: bytes | None, *, fetched: bool = False) -> bool:
         """Take decrypted bytes from the network; say whether they were a message of this channel.
@@ -220,7 +220,7 @@ class IncomingPipeline:
         else:
             state.sync.active(now, group)
 
-    # -- content --------------------------------------------------------------------------------------
+    # -- content ----------------------------------------------------------------------------------
 
     def take_message(self, message: SdsMessage, transport_hash: bytes | None) -> None:
         """Take a whole message of an implementation that does not segment."""
@@ -310,7 +310,7 @@ class IncomingPipeline:
         self.gaps.look_for(message)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
 
-    # -- syncs and ephemerals -------------------------------------------------------------------------
+    # -- syncs and ephemerals ---------------------------------------------------------------------
 
     def receive_sync(self, message: SdsMessage) -> None:
         """Take a sync message: evidence about ours, and names of what we may lack."""

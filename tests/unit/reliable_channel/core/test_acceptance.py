@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reliable_channel.config import SdsConfig
+from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.wire import HistoryEntry
-from reliable_channel.records import (
-    DebtRecord,
-    PendingRecord,
-)
+from reliable_channel.records import DebtRecord, PendingRecord
+from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
+    GRACE,
     HELLO,
     NO_FILTER,
     NOW_MS,
@@ -69,3 +69,32 @@ def test_the_hint_of_what_we_received_is_that_of_the_first_stored_copy() -> None
     receiver.send(b"reply")
     (named,) = receiver.transmissions[-1].message.causal_history
     assert named == HistoryEntry(HELLO.message_id, b"1" * 32, ALICE)
+
+
+def test_what_is_forgotten_is_still_known_and_its_row_is_gone() -> None:
+    machine = bob().machine
+    acceptance, message = machine.acceptance, single("a", "b")
+    payload = IncomingPayload(serial=1, key=(ALICE, b"", 0, 1, 0, 1, 0), ephemeral=False)
+    known = acceptance.accept(message, 0, 1, b"h" * 32, logged=False)
+    acceptance.join(payload, message, 0)
+    acceptance.keep(message, payload)
+    assert (known.sender_id, known.hint) == (ALICE, b"h" * 32)
+    assert acceptance.payloads == {1: payload}
+    assert machine.causal.holder == {"a": payload}
+    assert list(payload.dependencies) == ["b"]
+    acceptance.forget(payload)
+    assert (acceptance.payloads, machine.causal.holder) == ({}, {})
+    assert "a" in machine.state.log
+    changes = machine.state.outbox.take().changes
+    assert not any(changes[key] for key in changes if key[0] is PendingRecord)
+
+
+def test_the_first_accepted_message_begins_the_first_moments() -> None:
+    receiver = bob()
+    receiver.advance(SECOND)
+    assert receiver.machine.state.settled_at_ns == 0
+    receiver.receive(HELLO)
+    assert receiver.machine.state.settled_at_ns == receiver.now + GRACE
+    receiver.advance(SECOND)
+    receiver.receive(single("later"))
+    assert receiver.machine.state.settled_at_ns == receiver.now - SECOND + GRACE

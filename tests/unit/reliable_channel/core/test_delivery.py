@@ -10,15 +10,8 @@ import pytest
 
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core.requests import RequestState
-from reliable_channel.events import (
-    MessageReceivedEvent,
-)
-from reliable_channel.records import (
-    CompletedRecord,
-    EventRecord,
-    LostRecord,
-    PendingRecord,
-)
+from reliable_channel.events import MessageReceivedEvent
+from reliable_channel.records import CompletedRecord, EventRecord, LostRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -43,7 +36,7 @@ from tests.support.builders import (
     single,
 )
 
-# --- Whole and broken payloads --------------------------------------------------------------------
+# --- Whole and broken payloads -------------------------------------------------------------------
 
 
 def test_a_received_event_says_from_whom_when_and_under_which_id() -> None:
@@ -160,7 +153,7 @@ def test_payloads_that_never_become_whole_push_nothing_out(reason: str) -> None:
     assert receiver.received.count(b"honest") == 1
 
 
-# --- Parity ---------------------------------------------------------------------------------------
+# --- Parity --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["reedsolo", "leopard"])
@@ -318,7 +311,7 @@ def test_parity_rebuilds_ephemeral_payloads(kept: tuple[int, ...]) -> None:
     assert (event.message, event.ephemeral) == (PAYLOAD, True)
 
 
-# --- Nothing twice --------------------------------------------------------------------------------
+# --- Nothing twice -------------------------------------------------------------------------------
 
 
 def test_the_memory_of_completed_payloads_is_bounded() -> None:
@@ -353,7 +346,7 @@ def test_nobody_waits_for_a_rebuilt_payload_that_is_not_delivered() -> None:
     assert b"after" in receiver.received
 
 
-# --- A full parking lot ---------------------------------------------------------------------------
+# --- A full parking lot --------------------------------------------------------------------------
 
 
 def test_a_full_parking_lot_releases_its_oldest() -> None:

@@ -11,15 +11,8 @@ from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
-from reliable_channel.events import (
-    MessageReceivedEvent,
-    SenderIdConflictEvent,
-)
-from reliable_channel.records import (
-    LogRecord,
-    LostRecord,
-    PendingRecord,
-)
+from reliable_channel.events import MessageReceivedEvent, SenderIdConflictEvent
+from reliable_channel.records import LogRecord, LostRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -44,14 +37,11 @@ from tests.support.builders import (
     sync_message,
 )
 
-# --- Refusals -------------------------------------------------------------------------------------
-
+# --- Refusals ------------------------------------------------------------------------------------
 
 FIRST, _, LAST, SPARE = cut(bytes(range(150)), parity_count=1)
 
-
 MANY = tuple(HistoryEntry(str(number)) for number in range(1025))
-
 
 REFUSED: dict[str, tuple[SdsMessage | bytes, str]] = {
     "garbage": (b"\xff\xff\xff", "malformed"),
@@ -179,7 +169,7 @@ def test_garbage_from_the_store_is_counted() -> None:
     assert receiver.dropped() == {"malformed": 1}
 
 
-# --- Whole messages -------------------------------------------------------------------------------
+# --- Whole messages ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +236,7 @@ def test_when_a_message_was_last_taken_in_is_remembered() -> None:
     assert receiver.machine.state.last_seen_ns == NOW + 5 * SECOND
 
 
-# --- Our own name ---------------------------------------------------------------------------------
+# --- Our own name --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["content", "ephemeral", "sync", "parity"])
@@ -285,7 +275,7 @@ def test_a_stranger_under_our_name_raises_one_event_and_is_accepted_like_anyone(
     )
 
 
-# --- Segments -------------------------------------------------------------------------------------
+# --- Segments ------------------------------------------------------------------------------------
 
 
 def test_a_late_duplicate_of_a_segment_delivers_nothing() -> None:
@@ -464,7 +454,7 @@ def test_the_parity_of_one_segment_is_no_second_message() -> None:
     assert receiver.received == [b"x" * 64]
 
 
-# --- Ephemeral messages ---------------------------------------------------------------------------
+# --- Ephemeral messages --------------------------------------------------------------------------
 
 
 def test_an_ephemeral_message_is_delivered_at_once_and_only_once() -> None:
@@ -517,7 +507,7 @@ def test_the_same_segment_as_content_and_as_ephemeral_never_raises(
     assert receiver.received.count(PAYLOAD) == 1
 
 
-# --- Evidence -------------------------------------------------------------------------------------
+# --- Evidence ------------------------------------------------------------------------------------
 
 
 def test_ids_of_syncs_and_ephemerals_are_met() -> None:
@@ -595,8 +585,7 @@ def test_messages_of_our_own_create_no_debt() -> None:
     assert sender.status().owed_acknowledgements == 0
 
 
-# --- Bounds ---------------------------------------------------------------------------------------
-
+# --- Bounds --------------------------------------------------------------------------------------
 
 FLOODS: dict[str, Callable[[int], SdsMessage]] = {
     "messages": lambda number: single(f"m{number}", lamport=NOW_MS + number),

@@ -27,9 +27,12 @@ from tests.support.builders import (
     NOW,
     NOW_MS,
     PARITY,
+    PAYLOAD,
     SMALL,
+    TIMEOUT,
     Participant,
     Transmission,
+    bob,
     content_message,
     cut,
     deliver,
@@ -38,30 +41,13 @@ from tests.support.builders import (
     ephemeral_message,
     hash_of,
     messages_of,
+    settled,
     sync_message,
 )
-
-PAYLOAD = bytes(range(150))
-GRACE = 10 * SECOND
-TIMEOUT = 300 * SECOND
 
 
 def alice(**settings: Any) -> Participant:
     return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
-
-
-def bob(**settings: Any) -> Participant:
-    return Participant(BOB, **{"sds": NO_FILTER, **settings})
-
-
-def settled(**settings: Any) -> Participant:
-    """Return a receiver whose first moments are over."""
-    receiver = bob(**settings)
-    receiver.receive(content_message(cut(b"hello")[0]))
-    receiver.advance(GRACE)
-    receiver.published()
-    receiver.events.clear()
-    return receiver
 
 
 def acknowledge(sender: Participant, request_id: str, *places: int, by: str = BOB) -> None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from reliable_channel.events import (
-    MessageLostEvent,
-    MessageReceivedEvent,
-)
+from reliable_channel.config import SegmentationConfig
+from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.sds.causal import CausalOrder, IdRing
+from reliable_channel.core.sds.gaps import Gaps
+from reliable_channel.core.sds.log import KnownMessage
+from reliable_channel.core.state import ChannelState
+from reliable_channel.events import MessageLostEvent, MessageReceivedEvent
 from reliable_channel.identifiers import is_identifier
 from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
     ALICE,
     BOB,
     CAROL,
+    CHANNEL,
     DAY,
     GRACE,
     NO_FILTER,
+    NOW,
     NOW_MS,
     TIMEOUT,
+    TOPIC,
     Participant,
     bob,
     deliver,
@@ -32,7 +39,82 @@ from tests.support.builders import (
     sync_message,
 )
 
-# --- Looking for what is named --------------------------------------------------------------------
+# --- By themselves -------------------------------------------------------------------------------
+
+
+def make_gaps(delivered: list[IncomingPayload] | None = None) -> Gaps:
+    """Return the gaps of a channel whose first moments are over, without a machine around them."""
+    state = ChannelState(
+        channel_id=CHANNEL,
+        sender_id=BOB,
+        content_topic=TOPIC,
+        sds=NO_FILTER,
+        segmentation=SegmentationConfig(),
+        random=Random(1),
+        record=None,
+        now=NOW,
+    )
+    state.settled_at_ns = NOW
+    deliver_to = [] if delivered is None else delivered
+    causal = CausalOrder(state.sds, state.log, state.outbox, IdRing(8), deliver_to.append)
+    return Gaps(state, causal)
+
+
+def test_an_id_is_looked_for_from_being_named_until_it_is_found() -> None:
+    gaps = make_gaps()
+    gaps.look_for(sync_message(*entries("a", "b")))
+    assert list(gaps.missing.messages) == ["a", "b"]
+    gaps.found("a")
+    gaps.found("never named")
+    assert list(gaps.missing.messages) == ["b"]
+    assert gaps.state.outbox.take().events == []
+
+
+def test_what_is_given_up_is_no_longer_looked_for_and_nothing_is_said() -> None:
+    gaps = make_gaps()
+    gaps.look_for(sync_message(*entries("a")))
+    gaps.give_up("a")
+    assert len(gaps.missing) == 0
+    assert gaps.state.outbox.take().events == []
+    gaps.look_for(sync_message(*entries("a")))
+    assert len(gaps.missing) == 1
+
+
+def test_what_is_lost_is_said_and_sets_free_what_waited_for_it() -> None:
+    delivered: list[IncomingPayload] = []
+    gaps = make_gaps(delivered)
+    gaps.look_for(sync_message(*entries("a")))
+    payload = IncomingPayload(serial=1, key=(ALICE, b"", 0, 1, 0, 1, 0), ephemeral=False)
+    payload.ids[0], payload.lamports[0] = "after", NOW_MS
+    payload.dependencies["a"] = entry("a")
+    gaps.state.log.add(
+        KnownMessage("after", NOW_MS, ALICE, index=0, segment_count=1, hint=None, logged=False)
+    )
+    assert not gaps.causal.complete(payload)
+    gaps.lose("a", ALICE, "dependency_timeout")
+    assert delivered == [payload]
+    assert len(gaps.missing) == 0
+    (event,) = gaps.state.outbox.take().events
+    assert isinstance(event, MessageLostEvent)
+    assert (event.message_id, event.sender_id, event.time_ns) == ("a", ALICE, NOW)
+    gaps.look_for(sync_message(*entries("a")))
+    assert len(gaps.missing) == 0
+
+
+def test_the_store_is_asked_when_due_and_again_after_a_failure() -> None:
+    gaps = make_gaps()
+    gaps.look_for(sync_message(entry("a", hint=b"h" * 32)))
+    gaps.ask_when_due()
+    gaps.ask_when_due()
+    assert [fetch.hashes for fetch in gaps.state.outbox.take().fetches] == [(b"h" * 32,)]
+    gaps.failed()
+    gaps.state.now += 3 * SECOND
+    gaps.ask_when_due()
+    gaps.answered([])
+    assert [fetch.hashes for fetch in gaps.state.outbox.take().fetches] == [(b"h" * 32,)]
+
+
+# --- Looking for what is named -------------------------------------------------------------------
 
 
 def test_what_a_message_names_and_we_lack_is_fetched_and_comes_first() -> None:
@@ -147,7 +229,7 @@ def test_a_late_joiner_does_not_fetch_the_past_without_end() -> None:
     assert receiver.lost == []
 
 
-# --- Waiting and giving up ------------------------------------------------------------------------
+# --- Waiting and giving up -----------------------------------------------------------------------
 
 
 def test_a_payload_waits_for_the_dependency_timeout_from_its_own_completion() -> None:
@@ -230,7 +312,7 @@ def test_what_a_parked_payload_waits_for_ends_with_it_not_before() -> None:
     assert receiver.received == [b"after"]
 
 
-# --- A new channel --------------------------------------------------------------------------------
+# --- A new channel -------------------------------------------------------------------------------
 
 
 def test_in_its_first_moments_a_channel_waits_only_a_little() -> None:
