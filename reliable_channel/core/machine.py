@@ -28,7 +28,7 @@ from reliable_channel.core.effects import Effects
 from reliable_channel.core.incoming import IncomingPipeline
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
-from reliable_channel.core.reassembly import Reassembler
+from reliable_channel.core.reassembly import IncomingPayload, Reassembler
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.core.restore import check_kept, restore_incoming, restore_outgoing
 from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
@@ -167,14 +167,7 @@ class ChannelMachine:
         passing = IdRing(MET_RING)
         self.outgoing = OutgoingPipeline(self.state, segmenter, self.queue, passing)
         self.reassembler = Reassembler(segmentation)
-        self.causal = CausalOrder(
-            sds,
-            self.state.log,
-            self.state.outbox,
-            passing,
-            # Delivery asks causal order, which only then calls it.
-            lambda payload: self.delivery.deliver(payload),
-        )
+        self.causal = CausalOrder(sds, self.state.log, self.state.outbox, passing, self.deliver)
         self.causal.floor = record.floor if record else now // MS
         self.gaps = Gaps(self.state, self.causal)
         self.acceptance = Acceptance(self.state, self.causal, self.gaps)
@@ -375,6 +368,10 @@ class ChannelMachine:
         )
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def deliver(self, payload: IncomingPayload) -> None:
+        """Hand on a payload whose turn has come; causal order is made before what delivers."""
+        self.delivery.deliver(payload)
 
     def fire(self, key: TimerKey, now: Nanoseconds) -> None:
         """Act on one timer that has ended."""
