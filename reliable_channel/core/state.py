@@ -28,6 +28,8 @@ MAX_CLOCK_LEAD_MS: Final = 300_000
 class ChannelState:
     """The common ground of one channel's machine.
 
+    ``now`` is when the current input happened; the machine sets it and the way in reads it.
+
     Args:
         channel_id: The channel.
         sender_id: Ours.
@@ -57,6 +59,7 @@ class ChannelState:
         self.sds = sds
         self.segmentation = segmentation
         self.random = random
+        self.now = now
         self.created_ns = record.created_ns if record else now
         self.lamport = record.lamport_clock if record else now // MS
         self.last_wrap_ns = record.last_wrap_ns if record else 0

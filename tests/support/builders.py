@@ -49,6 +49,17 @@ CAROL: Final = "carol"
 CHUNK: Final = 64
 """The smallest chunk."""
 
+TIMEOUT: Final = 300 * SECOND
+"""How long a payload waits for what it names, with the default settings."""
+
+GRACE: Final = 10 * SECOND
+"""How long a new channel waits for what may be from before its time."""
+
+DAY: Final = 86_400 * SECOND
+
+PAYLOAD: Final = bytes(range(150))
+"""Three segments of the smallest chunk."""
+
 SMALL: Final = SegmentationConfig(segment_size_bytes=CHUNK)
 """Cuts payloads into segments of 64 bytes."""
 
@@ -225,6 +236,27 @@ def messages_of(
         messages.append(message)
         named = (entry(message.message_id, sender_id=sender_id),)
     return messages
+
+
+def single(
+    text: str,
+    *needs: str,
+    sender_id: str = ALICE,
+    lamport: int = NOW_MS + 20_000,
+    hint: bytes | None = None,
+) -> SdsMessage:
+    """Return a message of one segment under an id that is easy to name."""
+    return content_message(
+        text.encode(),
+        sender_id=sender_id,
+        message_id=text,
+        lamport=lamport,
+        history=[entry(item, hint=hint, sender_id=sender_id) for item in needs],
+    )
+
+
+HELLO: Final = content_message(cut(b"hello")[0])
+"""A content message of one segment that names nothing."""
 
 
 # --- Machines ------------------------------------------------------------------------------------
@@ -458,6 +490,23 @@ class Participant:
     def counted(self, name: str) -> int:
         """Return a counter."""
         return self.machine.status().counters.get(name, 0)
+
+
+def bob(**settings: Unpack[MachineSettings]) -> Participant:
+    """Return a receiver without filter, unless the settings say otherwise."""
+    settings.setdefault("sds", NO_FILTER)
+    return Participant(BOB, **settings)
+
+
+def settled(**settings: Unpack[MachineSettings]) -> Participant:
+    """Return a receiver whose first moments are over: what it lacks is not from before its time."""
+    receiver = bob(**settings)
+    receiver.receive(HELLO)
+    receiver.advance(GRACE)
+    receiver.published()
+    receiver.events.clear()
+    receiver.transmissions.clear()
+    return receiver
 
 
 def deliver(receivers: Iterable[Participant], transmissions: Iterable[Transmission]) -> None:

@@ -312,3 +312,10 @@ class MessageLog:
     def bloom_bytes(self) -> bytes | None:
         """Return the filter for a message, or None when filters are switched off."""
         return None if self.bloom is None else self.bloom.to_bytes()
+
+
+def history_octets(entries: Iterable[HistoryEntry]) -> int:
+    """Return about how many bytes a causal history takes while the payload it belongs to waits."""
+    return sum(
+        len(entry.message_id) + len(entry.sender_id or "") + ENTRY_OVERHEAD for entry in entries
+    )

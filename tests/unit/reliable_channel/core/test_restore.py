@@ -27,9 +27,12 @@ from tests.support.builders import (
     NOW,
     NOW_MS,
     PARITY,
+    PAYLOAD,
     SMALL,
+    TIMEOUT,
     Participant,
     Transmission,
+    bob,
     content_message,
     cut,
     deliver,
@@ -38,30 +41,13 @@ from tests.support.builders import (
     ephemeral_message,
     hash_of,
     messages_of,
+    settled,
     sync_message,
 )
-
-PAYLOAD = bytes(range(150))
-GRACE = 10 * SECOND
-TIMEOUT = 300 * SECOND
 
 
 def alice(**settings: Any) -> Participant:
     return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
-
-
-def bob(**settings: Any) -> Participant:
-    return Participant(BOB, **{"sds": NO_FILTER, **settings})
-
-
-def settled(**settings: Any) -> Participant:
-    """Return a receiver whose first moments are over."""
-    receiver = bob(**settings)
-    receiver.receive(content_message(cut(b"hello")[0]))
-    receiver.advance(GRACE)
-    receiver.published()
-    receiver.events.clear()
-    return receiver
 
 
 def acknowledge(sender: Participant, request_id: str, *places: int, by: str = BOB) -> None:
@@ -630,9 +616,9 @@ def test_a_conflict_is_raised_once_in_the_life_of_a_channel() -> None:
 
 def test_the_floor_stays() -> None:
     receiver = bob()
-    floor = receiver.machine.incoming.causal.floor
+    floor = receiver.machine.causal.floor
     receiver.advance(3600 * SECOND)
-    assert receiver.reopened().machine.incoming.causal.floor == floor
+    assert receiver.reopened().machine.causal.floor == floor
 
 
 def test_a_strangers_message_under_the_id_of_our_failed_ephemeral_survives() -> None:
