@@ -93,6 +93,14 @@ class DispatchQueue:
             self.budget.set_waiting(traffic, now)
         queue.setdefault(segment_id, turn)
 
+    def put_segment(
+        self, traffic: TrafficClass, segment: OutgoingSegment, now: Nanoseconds
+    ) -> None:
+        """Let a data segment wait, unless it does so already in any class."""
+        if not segment.queued:
+            segment.queued = True
+            self.put(traffic, segment.segment_id, segment, now)
+
     def discard(self, traffic: TrafficClass, segment_id: RequestId) -> bool:
         """Let something wait no longer; say whether it did."""
         queue = self.queues[traffic]

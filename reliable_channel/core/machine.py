@@ -201,10 +201,8 @@ class ChannelMachine:
         """Take the kept rows back; what that asks for is among the effects of the next input."""
         self.state.now = now
         self.state.log.restore(rows_of(snapshot, LogRecord))
-        for debt in rows_of(snapshot, DebtRecord):
-            known = self.state.log.known.get(debt.message_id)
-            if known is not None:
-                self.state.debt.add(debt.message_id, known.payload, known.segment_count)
+        owed = rows_of(snapshot, DebtRecord)
+        self.outgoing.outcomes.owe_again(row.message_id for row in owed)
         restore_outgoing(self.outgoing, snapshot, now)
         restore_incoming(self.delivery, snapshot)
 
@@ -232,7 +230,7 @@ class ChannelMachine:
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
         """Undo a ``send`` whose effects could not be made durable, as if it had never been made."""
-        self.outgoing.withdraw(request_id, now)
+        self.outgoing.outcomes.withdraw(request_id, now)
         return self.conclude(now)
 
     def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> Effects:
@@ -377,7 +375,7 @@ class ChannelMachine:
         """Act on one timer that has ended."""
         match key:
             case ("ack", str(segment_id)):
-                self.outgoing.timed_out(segment_id, now)
+                self.outgoing.acknowledgements.timed_out(segment_id, now)
             case ("redo", str(segment_id)):
                 self.outgoing.redo(segment_id, now)
             case ("set", int(serial)):
@@ -385,9 +383,9 @@ class ChannelMachine:
             case ("dependency", int(serial)):
                 self.gaps.dependency_timed_out(serial)
             case _ if key == SYNC_TIMER:
-                self.outgoing.sync_due(now, idle=False)
+                self.outgoing.syncs.sync_due(now)
             case _ if key == IDLE_TIMER:
-                self.outgoing.idle_due(now)
+                self.outgoing.syncs.idle_due(now)
             case _ if key == MISSING_TIMER:
                 self.gaps.expire_missing()
             case _ if key == SETTLE_TIMER:

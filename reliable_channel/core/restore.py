@@ -125,14 +125,13 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
     outgoing.book.open(request)
     for segment in request.segments:
-        outgoing.segments[segment.segment_id] = segment
         if request.anybody_has(segment.index):
-            outgoing.propagated(segment, now)
+            outgoing.outcomes.propagated(segment, now)
         if segment.propagated:
             if not request.is_final:
-                outgoing.start_timer(segment, now)
+                outgoing.acknowledgements.start_timer(segment, now)
         else:
-            outgoing.enqueue(TrafficClass.FRESH, segment, now)
+            outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
 
 
 def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:

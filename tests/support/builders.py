@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.effects import Effects, Fetch, Publish
@@ -39,6 +39,10 @@ NOW: Final = 1_700_000_000 * SECOND
 """Unix time at which tests begin; 200 s of an epoch of 600 s are over."""
 
 NOW_MS: Final = NOW // MS
+
+EPOCH: Final = 600 * SECOND
+
+NEXT_EPOCH: Final = NOW - NOW % EPOCH + EPOCH
 
 CHANNEL: Final = "room"
 TOPIC: Final = "/app/1/room/proto"
@@ -257,6 +261,14 @@ def single(
 
 HELLO: Final = content_message(cut(b"hello")[0])
 """A content message of one segment that names nothing."""
+
+
+def concurrent(*names: str) -> list[SdsMessage]:
+    """Return messages of several senders that do not name each other."""
+    return [
+        content_message(cut(name.encode())[0], sender_id=name, lamport=NOW_MS + number)
+        for number, name in enumerate(names)
+    ]
 
 
 # --- Machines ------------------------------------------------------------------------------------
@@ -515,3 +527,36 @@ def deliver(receivers: Iterable[Participant], transmissions: Iterable[Transmissi
         for receiver in receivers:
             hint = None if transmission.ephemeral else hash_of(transmission.data)
             receiver.receive(transmission.data, hint=hint)
+
+
+# --- Senders ---------------------------------------------------------------------------------------
+
+
+def alice(**settings: Any) -> Participant:
+    """Return a sender with segments of 64 bytes and no filter, unless the settings say otherwise."""
+    return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
+
+
+def ids_of(sender: Participant, request_id: str) -> list[str]:
+    """Return the message ids of a request's segments."""
+    return [segment.message_id for segment in sender.request(request_id).segments]
+
+
+def history_of(transmission: Transmission) -> list[str]:
+    """Return the ids that a transmission names."""
+    return [item.message_id for item in transmission.message.causal_history]
+
+
+def acknowledge(
+    sender: Participant, request_id: str, *places: int, by: str = BOB, lamport: int = NOW_MS
+) -> None:
+    """Let a participant name segments of a request, counted from 0, all without places."""
+    named = ids_of(sender, request_id)
+    chosen = [named[place] for place in places] if places else named
+    sender.receive(sync_message(*entries(*chosen), sender_id=by, lamport=lamport))
+
+
+def expire(sender: Participant, *segment_ids: str) -> None:
+    """Report transmissions whose epoch had ended before they could be handed over."""
+    for segment_id in segment_ids or tuple(sender.machine.queue.in_flight):
+        sender.carry_out(sender.machine.expired(segment_id, sender.now))
