@@ -8,13 +8,27 @@ Spec: LIP-109 (SDS), Receive; RELIABLE-CHANNEL-API: partial reassembly survives 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage
+from reliable_channel.core.sds.repair import in_response_group
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage
 from reliable_channel.records import PendingRecord
+
+
+class Arrival(NamedTuple):
+    """One copy of a message, as it came."""
+
+    data: bytes
+    """The encoded SDS message."""
+    transport_hash: bytes | None
+    """Under which a store has it; None when no store keeps it."""
+    from_store: bool = False
+    """A store gave it, so it may be from long ago."""
 
 
 class Acceptance:
@@ -37,11 +51,19 @@ class Acceptance:
         message: SdsMessage,
         index: int,
         segment_count: int,
-        transport_hash: bytes | None,
+        arrival: Arrival | None,
         *,
         logged: bool,
     ) -> KnownMessage:
-        """Make a message known: from now on it deduplicates, is acknowledged and is not looked for."""
+        """Make a message known: from now on it deduplicates, is acknowledged and is not looked for.
+
+        Args:
+            message: A valid content message.
+            index: Its place in its payload.
+            segment_count: Data segments of that payload.
+            arrival: Its bytes; None when it was rebuilt.
+            logged: It may be named from now on.
+        """
         state = self.state
         known = KnownMessage(
             message.message_id,
@@ -49,14 +71,30 @@ class Acceptance:
             message.sender_id,
             index=index,
             segment_count=segment_count,
-            hint=transport_hash,
+            hint=arrival.transport_hash if arrival else None,
             logged=logged,
         )
         state.log.add(known)
         self.gaps.found(message.message_id)
+        if arrival:
+            self.archive(message, arrival)
+            if not arrival.from_store:
+                self.gaps.lower_floor(message.lamport_timestamp or 0)
         if not state.settled_at_ns:
             state.settled_at_ns = state.now + self.gaps.grace_ns
         return known
+
+    def archive(self, message: SdsMessage, arrival: Arrival) -> None:
+        """Keep a message whole when we may be asked for it.
+
+        Spec: LIP-109 (SDS), SDS-R participant state.
+        """
+        state = self.state
+        groups = state.sds.num_response_groups
+        if in_response_group(state.sender_id, message.sender_id, message.message_id, groups):
+            state.archive.keep_received(
+                message.message_id, arrival.data, in_store=arrival.from_store
+            )
 
     def join(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
         """Enter an accepted message in its payload."""
@@ -95,3 +133,4 @@ class Acceptance:
         if evicted:
             self.causal.floor = max(self.causal.floor, evicted[-1][0])
             self.state.debt.settle(message_id for _, message_id in evicted)
+            self.state.archive.forget(message_id for _, message_id in evicted)

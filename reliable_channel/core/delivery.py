@@ -197,6 +197,7 @@ class Delivery:
         self.gaps.report_lost(payload.message_id, payload.sender_id, reason)
         for message_id in payload.ids.values():
             self.state.log.forget(message_id)
+            self.state.archive.forget((message_id,))
             self.causal.lose(message_id, self.state.now)
         self.state.debt.settle(payload.ids.values())
 

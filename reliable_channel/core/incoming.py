@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reliable_channel.core.acceptance import Acceptance
+from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.outgoing import OutgoingPipeline
@@ -26,6 +26,7 @@ from reliable_channel.core.reassembly import IncomingPayload, Reassembler, SetKe
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
+from reliable_channel.core.sds.responder import RepairResponder
 from reliable_channel.core.sds.validation import refusal
 from reliable_channel.core.segmentation import check_segment, is_segmented
 from reliable_channel.core.state import ChannelState, salted_id
@@ -46,6 +47,7 @@ class IncomingPipeline:
         gaps: Told what a message names.
         acceptance: Where accepted messages are entered.
         delivery: Given payloads that are whole.
+        responder: Told what others ask for, and what somebody has just sent again.
         max_message_bytes: Largest encoded WakuMessage, bytes.
     """
 
@@ -58,6 +60,7 @@ class IncomingPipeline:
         gaps: Gaps,
         acceptance: Acceptance,
         delivery: Delivery,
+        responder: RepairResponder,
         max_message_bytes: int,
     ) -> None:
         self.state = state
@@ -67,41 +70,33 @@ class IncomingPipeline:
         self.gaps = gaps
         self.acceptance = acceptance
         self.delivery = delivery
+        self.responder = responder
         self.max_message_bytes = max_message_bytes
 
     # -- receive ----------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, transport_hash: bytes | None, *, fetched: bool = False) -> bool:
-        """Take decrypted bytes from the network; say whether they were a message of this channel.
-
-        Args:
-            data: What should be an encoded SDS message.
-            transport_hash: Under which a store has it; None when no store keeps it.
-            fetched: It comes from a store, so it may be from long ago.
-        """
+    def receive(self, arrival: Arrival) -> None:
+        """Take decrypted bytes from the network, which should be an encoded SDS message."""
         outbox = self.state.outbox
         try:
-            message = SdsMessage.decode(data)
+            message = SdsMessage.decode(arrival.data)
         except DecodeError:
             outbox.drop("malformed")
-            return False
+            return
         reason = refusal(message, self.state.channel_id, self.state.sds.max_history_entries)
         if reason is not None:
             outbox.drop(reason)
-            return False
+            return
         self.state.last_seen_ns = max(self.state.last_seen_ns, self.state.now)
+        self.responder.overheard(message)
         if message.sender_id == self.state.sender_id and self.is_echo(message):
             outbox.count("echoes")
-            return True
-        if message.kind is SdsKind.CONTENT:
-            if not fetched:
-                self.gaps.lower_floor(message.lamport_timestamp or 0)
-            self.receive_content(message, transport_hash)
+        elif message.kind is SdsKind.CONTENT:
+            self.receive_content(message, arrival)
         elif message.kind is SdsKind.SYNC:
             self.receive_sync(message)
         else:
             self.receive_ephemeral(message)
-        return True
 
     def fetched(self, found: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take the answer of the store to a Fetch.
@@ -113,7 +108,7 @@ class IncomingPipeline:
             if data is None:
                 self.state.outbox.drop("decrypt_failed")
             else:
-                self.receive(data, transport_hash, fetched=True)
+                self.receive(Arrival(data, transport_hash, from_store=True))
         self.gaps.answered([transport_hash for transport_hash, _ in found])
 
     def is_echo(self, message: SdsMessage) -> bool:
@@ -143,11 +138,11 @@ class IncomingPipeline:
         is_ours = 0 < segment.wrap_time_ns <= self.state.last_wrap_ns
         return message.kind is SdsKind.EPHEMERAL and is_ours
 
-    def receive_content(self, message: SdsMessage, transport_hash: bytes | None) -> None:
+    def receive_content(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a content message: a duplicate, a segment, or a whole message without segmentation."""
         known = self.state.log.known.get(message.message_id)
         if known is not None:
-            self.receive_duplicate(message, known, transport_hash)
+            self.receive_duplicate(message, known, arrival.transport_hash)
             return
         try:
             segment = self.segment_of(message)
@@ -155,11 +150,11 @@ class IncomingPipeline:
             self.state.outbox.drop(error.reason)
             return
         if segment is None:
-            self.take_message(message, transport_hash)
+            self.take_message(message, arrival)
         elif segment.is_parity:
             self.state.outbox.drop("parity_not_ephemeral")
         else:
-            self.take_segment(message, segment, transport_hash)
+            self.take_segment(message, segment, arrival)
 
     def receive_duplicate(
         self, message: SdsMessage, known: KnownMessage, transport_hash: bytes | None
@@ -201,7 +196,7 @@ class IncomingPipeline:
 
         Args:
             message: Of the kinds content and sync.
-            fresh: It was not heard before, so its filter is new evidence.
+            fresh: It was not heard before, so its filter is new evidence, and what it asks for is not answered yet.
         """
         state, now = self.state, self.state.now
         state.see_lamport(message.lamport_timestamp or 0, now)
@@ -210,6 +205,8 @@ class IncomingPipeline:
             bloom_filter = message.bloom_filter if fresh else None
             self.outgoing.hear(message.sender_id, message.causal_history, bloom_filter, now)
             state.debt.hear(message.sender_id, message.causal_history)
+            if fresh and message.repair_request:
+                self.responder.requested(message)
             self.outgoing.drop_needless_sync()
         group = state.group(now)
         if message.kind is SdsKind.SYNC:
@@ -222,28 +219,26 @@ class IncomingPipeline:
 
     # -- content ----------------------------------------------------------------------------------
 
-    def take_message(self, message: SdsMessage, transport_hash: bytes | None) -> None:
+    def take_message(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a whole message of an implementation that does not segment."""
         content = message.content or b""
         key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-        self.take_whole(message, key, content, transport_hash)
+        self.take_whole(message, key, content, arrival)
 
-    def take_segment(
-        self, message: SdsMessage, segment: SegmentMessage, transport_hash: bytes | None
-    ) -> None:
+    def take_segment(self, message: SdsMessage, segment: SegmentMessage, arrival: Arrival) -> None:
         """Take a data segment, unless there is no room for it; then it is not acknowledged either."""
         key = self.reassembler.key_of(message.sender_id, segment)
         if segment.data_segment_count == 1:
             if keccak256(segment.payload) != segment.entire_message_hash:
                 self.state.outbox.drop("hash_mismatch")
             else:
-                self.take_whole(message, key, segment.payload, transport_hash)
+                self.take_whole(message, key, segment.payload, arrival)
             return
         index = segment.data_segment_index
         digest = set_digest(key)
         held = self.reassembler.completed.get(digest)
         if held is not None and (segment.wrap_time_ns or not held >> index & 1):
-            self.take_late(message, segment, digest, held, transport_hash)
+            self.take_late(message, segment, digest, held, arrival)
             return
         rival = self.reassembler.sets.get(key)
         if rival is not None and rival.ephemeral:
@@ -254,9 +249,7 @@ class IncomingPipeline:
         if reason is not None:
             self.state.outbox.drop(reason)
             return
-        self.acceptance.accept(
-            message, index, segment.data_segment_count, transport_hash, logged=False
-        )
+        self.acceptance.accept(message, index, segment.data_segment_count, arrival, logged=False)
         payload = self.reassembler.add(key, segment, ephemeral=False, extra=extra)
         self.acceptance.join(payload, message, index)
         self.state.debt.add(
@@ -270,10 +263,10 @@ class IncomingPipeline:
             self.delivery.finish_set(payload)
 
     def take_whole(
-        self, message: SdsMessage, key: SetKey, content: bytes, transport_hash: bytes | None
+        self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival
     ) -> None:
         """Take a message that is a whole payload."""
-        known = self.acceptance.accept(message, 0, 1, transport_hash, logged=False)
+        known = self.acceptance.accept(message, 0, 1, arrival, logged=False)
         self.reassembler.serial += 1
         payload = IncomingPayload(serial=self.reassembler.serial, key=key, ephemeral=False)
         payload.message = content
@@ -291,12 +284,12 @@ class IncomingPipeline:
         segment: SegmentMessage,
         digest: bytes,
         held: int,
-        transport_hash: bytes | None,
+        arrival: Arrival,
     ) -> None:
         """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again."""
         index = segment.data_segment_index
         known = self.acceptance.accept(
-            message, index, segment.data_segment_count, transport_hash, logged=True
+            message, index, segment.data_segment_count, arrival, logged=True
         )
         self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
@@ -343,9 +336,15 @@ class IncomingPipeline:
             self.take_passing_segment(message, segment)
 
     def pass_by(self, message_id: MessageId) -> bool:
-        """Note the id of a sync or ephemeral message; say whether it was not seen before."""
+        """Note the id of a sync or ephemeral message; say whether it was not seen before.
+
+        What is looked for in the store is none: a forged copy must not excuse a message that is still to come.
+        """
         if message_id in self.causal.passing or message_id in self.state.log:
             self.state.outbox.count("duplicates")
+            return False
+        if self.gaps.is_stored(message_id):
+            self.state.outbox.drop("id_of_a_stored_message")
             return False
         self.gaps.found(message_id)
         self.causal.excuse((message_id,))

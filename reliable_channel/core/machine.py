@@ -21,7 +21,7 @@ from random import Random
 from typing import Final
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
-from reliable_channel.core.acceptance import Acceptance
+from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue
 from reliable_channel.core.effects import Effects
@@ -30,10 +30,16 @@ from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler
 from reliable_channel.core.requests import RequestState, SegmentState
-from reliable_channel.core.restore import check_kept, restore_incoming, restore_outgoing
+from reliable_channel.core.restore import (
+    check_kept,
+    restore_archive,
+    restore_incoming,
+    restore_outgoing,
+)
 from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import MISSING_TIMER, SETTLE_TIMER, Gaps
 from reliable_channel.core.sds.missing import FETCH_TIMER
+from reliable_channel.core.sds.repair import REPAIR_TIMER
 from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
 from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segmenter
 from reliable_channel.core.state import ChannelState
@@ -89,6 +95,12 @@ class ChannelStatus:
     incomplete_payloads: int
     parked_messages: int
     missing_messages: int
+    repair_requests: int
+    """Missing messages that other participants are or will be asked for (SDS-R)."""
+    repair_answers: int
+    """Others' requests that will be answered unless somebody else does."""
+    full_messages: int
+    """Messages kept whole to answer such requests."""
     owed_acknowledgements: int
     participants: int
     counters: dict[str, int]
@@ -182,6 +194,7 @@ class ChannelMachine:
             self.gaps,
             self.acceptance,
             self.delivery,
+            self.outgoing.responder,
             max_message_bytes,
         )
         self.started = False
@@ -203,6 +216,7 @@ class ChannelMachine:
         self.state.log.restore(rows_of(snapshot, LogRecord))
         owed = rows_of(snapshot, DebtRecord)
         self.outgoing.outcomes.owe_again(row.message_id for row in owed)
+        restore_archive(self.state, snapshot)
         restore_outgoing(self.outgoing, snapshot, now)
         restore_incoming(self.delivery, snapshot)
 
@@ -242,7 +256,7 @@ class ChannelMachine:
             now: Unix time, nanoseconds.
         """
         self.state.now = now
-        self.incoming.receive(data, transport_hash)
+        self.incoming.receive(Arrival(data, transport_hash))
         return self.conclude(now)
 
     def refuse(self, reason: str, now: Nanoseconds) -> Effects:
@@ -359,6 +373,9 @@ class ChannelMachine:
             incomplete_payloads=len(self.reassembler.sets),
             parked_messages=len(self.causal.parked),
             missing_messages=len(self.gaps.missing),
+            repair_requests=len(state.repairs),
+            repair_answers=len(self.outgoing.responder.answers),
+            full_messages=len(state.archive),
             owed_acknowledgements=len(state.debt),
             participants=len(state.participants.heard),
             counters=dict(sorted(state.outbox.counters.items())),
@@ -380,6 +397,8 @@ class ChannelMachine:
                 self.outgoing.redo(segment_id, now)
             case ("set", int(serial)):
                 self.delivery.set_timed_out(serial)
+            case ("answer", str(message_id)):
+                self.outgoing.responder.answer_due(message_id, now)
             case ("dependency", int(serial)):
                 self.gaps.dependency_timed_out(serial)
             case _ if key == SYNC_TIMER:
@@ -388,6 +407,9 @@ class ChannelMachine:
                 self.outgoing.syncs.idle_due(now)
             case _ if key == MISSING_TIMER:
                 self.gaps.expire_missing()
+            case _ if key == REPAIR_TIMER:
+                self.state.repairs.ripen(now)
+                self.state.sync.owe(now, self.state.group(now))
             case _ if key == SETTLE_TIMER:
                 self.gaps.settle()
             case _ if key == FETCH_TIMER:

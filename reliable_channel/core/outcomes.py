@@ -169,11 +169,7 @@ class Outcomes:
                 segment.queued = False
                 if not self.queue.discard(TrafficClass.REPAIR, segment_id):
                     self.queue.discard(TrafficClass.FRESH, segment_id)
-            segment.suffix = b""
-            segment.header = None
-            if not self.is_shared(segment):
-                self.state.outbox.delete(BodyRecord, segment.message_id, "content")
-                self.state.outbox.delete(BodyRecord, segment.message_id, "header")
+            self.let_go(segment, state)
         # An ephemeral payload is never acknowledged, so its parity helps also after it was sent.
         needless = state is not RequestState.SENT
         parity_waiting = self.segmenter.parity_count(request.segment_count) if needless else 0
@@ -182,6 +178,20 @@ class Outcomes:
             self.queue.discard(TrafficClass.PARITY, parity_id)
         self.book.finish(request, state, error)
         self.state.outbox.count(f"requests_{state}")
+
+    def let_go(self, segment: OutgoingSegment, state: RequestState) -> None:
+        """Let go of a segment's bytes, unless others may ask for them or an equal one needs them."""
+        header, suffix = segment.header, segment.suffix
+        segment.header, segment.suffix = None, b""
+        twins = self.twins(segment)
+        kept = twins or segment.message_id in self.state.archive
+        is_out = state is not RequestState.SEND_ERROR and not segment.request.ephemeral
+        if not kept and header and is_out:
+            kept = self.state.archive.keep_own(segment.message_id, header, suffix)
+        if not kept:
+            self.state.outbox.delete(BodyRecord, segment.message_id, "content")
+        if not kept or (twins and not any(twin.header for twin in twins)):
+            self.state.outbox.delete(BodyRecord, segment.message_id, "header")
 
     # -- what failed ------------------------------------------------------------------------------
 
@@ -207,9 +217,10 @@ class Outcomes:
 
         An id that did go out is remembered in passing, so that its echo is known.
         """
-        if self.is_shared(segment):
-            for other, index in self.book.index[segment.message_id]:
-                other.segments[index].made_known = True
+        twins = self.twins(segment)
+        if twins:
+            for twin in twins:
+                twin.made_known = True
         elif segment.made_known and segment.message_id in self.state.log:
             self.state.log.withdraw(segment.message_id, segment.history)
         if segment.transmissions:
@@ -226,7 +237,10 @@ class Outcomes:
             if known is not None:
                 self.state.debt.add(message_id, known.payload, known.segment_count)
 
-    def is_shared(self, segment: OutgoingSegment) -> bool:
-        """Tell whether another open request has a segment of the same id (``message_id="content"``)."""
-        places = self.book.index.get(segment.message_id, ())
-        return any(other is not segment.request and not other.is_final for other, _ in places)
+    def twins(self, segment: OutgoingSegment) -> list[OutgoingSegment]:
+        """Return the segments of the same id in other open requests (``message_id="content"``)."""
+        return [
+            other.segments[index]
+            for other, index in self.book.index.get(segment.message_id, ())
+            if other is not segment.request and not other.is_final
+        ]

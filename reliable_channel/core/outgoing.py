@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reliable_channel.core.dispatch import DispatchQueue, InFlight, ParityTurn, SyncTurn
+from reliable_channel.core.dispatch import AnswerTurn, DispatchQueue, InFlight, ParityTurn, SyncTurn
 from reliable_channel.core.effects import Publish
 from reliable_channel.core.outcomes import Outcomes
 from reliable_channel.core.rate_limit import TrafficClass
@@ -27,6 +27,8 @@ from reliable_channel.core.sds.bloom import hash_pair
 from reliable_channel.core.sds.causal import IdRing
 from reliable_channel.core.sds.composer import MessageComposer
 from reliable_channel.core.sds.log import KnownMessage
+from reliable_channel.core.sds.repair import RepairAnswer
+from reliable_channel.core.sds.responder import RepairResponder
 from reliable_channel.core.sds.sync import SyncScheduler
 from reliable_channel.core.segmentation import Segmenter
 from reliable_channel.core.state import ChannelState, salted_id
@@ -61,6 +63,7 @@ class OutgoingPipeline:
         acknowledgements: What others say about them.
         composer: Makes the bytes.
         syncs: Lets sync messages wait for their turn.
+        responder: Answers others' repair requests.
         hear: What the way in calls with the evidence in a message of others.
         drop_needless_sync: What it calls after that.
     """
@@ -76,6 +79,7 @@ class OutgoingPipeline:
         self.acknowledgements = Acknowledgements(state, self.book, queue, self.outcomes)
         self.composer = MessageComposer(state, passing, segmenter.sync_entry_room)
         self.syncs = SyncScheduler(state.sync, queue, state.group)
+        self.responder = RepairResponder(state, self.book, queue)
         self.hear = self.acknowledgements.hear
         self.drop_needless_sync = self.syncs.drop_needless
         self.unannounced: list[Request] = []
@@ -157,6 +161,8 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             request.segments.append(segment)
+            # With `message_id="content"` an equal one may be kept for repairs; this one will be in its place.
+            state.archive.forget((message_id,))
             state.outbox.put(BodyRecord(message_id=message_id, part="content", data=segment.suffix))
             state.outbox.put(segment.record())
             if not request.ephemeral:
@@ -217,8 +223,10 @@ class OutgoingPipeline:
             self.dispatch_segment(segment_id, turn, now)
         elif isinstance(turn, ParityTurn):
             self.dispatch_parity(turn, now)
-        else:
+        elif isinstance(turn, SyncTurn):
             self.dispatch_sync(segment_id, turn, now)
+        else:
+            self.dispatch_answer(segment_id, turn.answer, now)
 
     def dispatch_segment(
         self, segment_id: RequestId, segment: OutgoingSegment, now: Nanoseconds
@@ -232,13 +240,24 @@ class OutgoingPipeline:
             self.state.outbox.count("retransmissions")
         ephemeral = segment.request.ephemeral
         if segment.header is None:
-            segment.header = self.composer.freeze(segment)
-            if not ephemeral:
-                group = self.state.group(now)
-                self.state.sync.owe(now, group)
-                self.state.sync.active(now, group)
+            segment.header = self.first_header(segment, now)
         self.state.outbox.put(segment.record())
         self.publish(segment_id, segment.header + segment.suffix, now, ephemeral=ephemeral)
+
+    def first_header(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:
+        """Return all of a segment's SDS message but its content, as it stays from now on.
+
+        With ``message_id="content"`` an equal segment of an open request may have gone out: it is the same message.
+        """
+        for twin in self.outcomes.twins(segment):
+            if twin.header is not None:
+                return twin.header
+        header = self.composer.freeze(segment)
+        if not segment.request.ephemeral:
+            group = self.state.group(now)
+            self.state.sync.owe(now, group)
+            self.state.sync.active(now, group)
+        return header
 
     def dispatch_parity(self, turn: ParityTurn, now: Nanoseconds) -> None:
         """Publish a parity segment."""
@@ -252,6 +271,14 @@ class OutgoingPipeline:
         data = self.composer.compose_sync(turn, now)
         self.syncs.gone_out(turn, now)
         self.publish(segment_id, data, now, ephemeral=True)
+
+    def dispatch_answer(
+        self, segment_id: RequestId, answer: RepairAnswer, now: Nanoseconds
+    ) -> None:
+        """Publish what others asked for, as its sender encoded it."""
+        self.state.outbox.count("repairs_answered")
+        self.responder.gone_out(answer, now)
+        self.publish(segment_id, answer.data, now, ephemeral=answer.in_store)
 
     def publish(
         self, segment_id: RequestId, data: bytes, now: Nanoseconds, *, ephemeral: bool
@@ -310,6 +337,8 @@ class OutgoingPipeline:
         self.state.outbox.count("publish_failures")
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
+        elif isinstance(flight.turn, AnswerTurn):
+            self.responder.failed(flight.turn.answer)
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False
@@ -332,6 +361,8 @@ class OutgoingPipeline:
         self.state.outbox.count("expired_transmissions")
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
+        elif isinstance(flight.turn, AnswerTurn):
+            self.responder.due(flight.turn.answer, now)
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False
@@ -359,8 +390,9 @@ class OutgoingPipeline:
             self.outcomes.withdraw_id(segment, now)
 
     def sync_failed(self, turn: SyncTurn, now: Nanoseconds) -> None:
-        """Owe again what a sync that did not go out had named."""
+        """Owe again what a sync that did not go out had named, and ask again for what it had asked for."""
         self.outcomes.owe_again(turn.named)
+        self.state.repairs.put_back(turn.asked)
         self.syncs.failed(now)
 
     def segment_failed(

@@ -9,14 +9,19 @@ Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassem
 
 from __future__ import annotations
 
+from typing import Final
+
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
+from reliable_channel.core.sds.archive import ArchivedMessage
 from reliable_channel.core.sds.bloom import hash_pair
+from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.segmentation import is_segmented
+from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.errors import ConfigurationError, DecodeError
 from reliable_channel.records import (
@@ -32,6 +37,9 @@ from reliable_channel.records import (
     rows_of,
 )
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+BODY_PARTS: Final = ("message", "header", "content")
+"""The rows of a full message in the order of their bytes: one as it came, or two of ours."""
 
 
 def check_kept(
@@ -121,6 +129,21 @@ def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> 
         request.propagated += row.propagated
 
 
+def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
+    """Take the full messages back that others may ask for; those of open requests are not among them."""
+    is_open = {row.message_id for row in rows_of(snapshot, OutgoingRecord)}
+    parts: dict[MessageId, dict[str, bytes]] = {}
+    for row in rows_of(snapshot, BodyRecord):
+        if row.message_id not in state.log and row.message_id not in is_open:
+            state.outbox.delete(BodyRecord, row.message_id, row.part)
+        elif row.message_id not in is_open:
+            parts.setdefault(row.message_id, {})[row.part] = row.data
+    for message_id in sorted(parts, key=lambda item: state.log.known[item].lamport):
+        held = parts[message_id]
+        names = sorted(held, key=BODY_PARTS.index)
+        state.archive.add(message_id, ArchivedMessage({name: held[name] for name in names}))
+
+
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
     outgoing.book.open(request)
@@ -170,7 +193,8 @@ def rejoin(delivery: Delivery, row: PendingRecord) -> IncomingPayload | None:
     if not is_segmented(segment) or segment.data_segment_count == 1:
         return rejoin_whole(delivery, message, segment)
     key = delivery.reassembler.key_of(row.sender_id, segment)
-    payload = delivery.reassembler.add(key, segment, ephemeral=False)
+    extra = history_octets(message.causal_history)
+    payload = delivery.reassembler.add(key, segment, ephemeral=False, extra=extra)
     delivery.acceptance.join(payload, message, segment.data_segment_index)
     delivery.acceptance.payloads[payload.serial] = payload
     delivery.wait_for_rest(payload)
@@ -189,7 +213,7 @@ def rejoin_whole(
     delivery.reassembler.serial += 1
     payload = IncomingPayload(serial=delivery.reassembler.serial, key=key, ephemeral=False)
     payload.message = content
-    payload.octets = len(content)
+    payload.octets = len(content) + history_octets(message.causal_history)
     delivery.acceptance.join(payload, message, 0)
     delivery.acceptance.payloads[payload.serial] = payload
     return payload

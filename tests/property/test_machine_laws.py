@@ -604,6 +604,10 @@ class GroupMachine(RuleBasedStateMachine):
                 (item.message_id, part)
                 for item in segments
                 for part in (("content",) if item.header is None else ("content", "header"))
+            } | {
+                (message_id, part)
+                for message_id, message in machine.state.archive.messages.items()
+                for part in message.parts
             }
             assert keys(AcknowledgementRecord) == {
                 (request.request_id, participant)

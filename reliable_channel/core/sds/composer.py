@@ -68,6 +68,7 @@ class MessageComposer:
         history = state.log.entries(named)
         message = self.causal_message(message_id, state.next_lamport(now), history)
         turn.named = self.settle(named)
+        turn.asked = message.repair_request
         self.passing.add(message_id)
         return message.encode()
 
@@ -82,8 +83,7 @@ class MessageComposer:
     ) -> SdsMessage:
         """Return an SDS message without content, but with all that content messages and syncs say.
 
-        Both pass here when they go out first, and nothing else does: what they have to ask of others
-        (``repair_request``) belongs here, and ``Segmenter`` leaves room for it in either.
+        Both pass here when they go out first, and nothing else does: they ask for what is due then.
         """
         return SdsMessage(
             sender_id=self.state.sender_id,
@@ -92,6 +92,7 @@ class MessageComposer:
             lamport_timestamp=lamport,
             causal_history=history,
             bloom_filter=self.state.log.bloom_bytes(),
+            repair_request=self.state.repairs.take(self.state.now),
         )
 
     def plain_message(

@@ -3,7 +3,8 @@
 ::
 
     named ─ look_for ─► look_for_one ─► missing ─ found ─► it arrived
-                                           │ ask ─► Fetch
+                                           │ ask ─► Fetch, from the node's store
+                                           │ repairs ─► repair_request, to everybody
                                            └ give_up ─► lost; not when it may be from before our time
 
 It must not receive messages nor put payloads together; what is delivered once waiting ends is up to ``causal``.
@@ -78,6 +79,9 @@ class Gaps:
         self.watch_missing()
         if may_predate:
             self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
+        missing = self.missing.messages[entry.message_id]
+        if not missing.may_predate and not missing.excused:
+            self.state.repairs.want(entry.message_id, missing.sender_id, self.state.now)
 
     def lower_floor(self, lamport: int) -> None:
         """Take messages of a sender whose clock is behind ours as of our time, from our start on.
@@ -101,6 +105,12 @@ class Gaps:
     def found(self, message_id: MessageId) -> None:
         """Look for an id no longer: it arrived, or was rebuilt."""
         self.missing.remove(message_id)
+        self.state.repairs.forget(message_id)
+
+    def is_stored(self, message_id: MessageId) -> bool:
+        """Tell whether an id is looked for under a retrieval hint: its message is one that stores keep."""
+        missing = self.missing.messages.get(message_id)
+        return missing is not None and bool(missing.hints)
 
     # -- the node's store -------------------------------------------------------------------------
 
@@ -184,17 +194,15 @@ class Gaps:
 
     def deliver_anyway(self, payload: IncomingPayload, reason: str) -> None:
         """Declare lost what a parked payload, or one it waits for, still misses; that delivers it."""
-        for message_id in self.causal.closure(payload)[1]:
-            missing = self.missing.messages.get(message_id)
-            entry = payload.dependencies.get(message_id)
-            sender_id = missing.sender_id if missing else entry.sender_id if entry else None
-            self.lose(message_id, sender_id, reason)
+        for message_id, entry in self.causal.closure(payload)[1].items():
+            self.lose(message_id, entry.sender_id, reason)
         if payload.serial in self.causal.parked:
             self.causal.force(payload)
 
     def give_up(self, message_id: MessageId) -> None:
         """Look for an id no longer: nobody could bring it."""
         self.missing.remove(message_id)
+        self.state.repairs.forget(message_id)
 
     def lose(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
         """Give up an id that somebody waits for: the application is told, and what waited is delivered."""

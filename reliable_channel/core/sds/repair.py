@@ -214,15 +214,13 @@ class RepairAnswer:
 
     Attributes:
         message_id: Its id.
-        asked_by: Whose request it was.
         data: Its original bytes.
-        ephemeral: The store is known to have it.
+        in_store: The node's store is known to have it.
     """
 
     message_id: MessageId
-    asked_by: ParticipantId
     data: bytes
-    ephemeral: bool
+    in_store: bool
 
 
 class RepairAnswers:

@@ -20,6 +20,7 @@ from reliable_channel.core.dispatch import DispatchQueue, SyncTurn
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import ENTRY_OVERHEAD, MessageLog
+from reliable_channel.core.sds.repair import RepairRequests
 from reliable_channel.core.timers import Timers
 from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
 
@@ -59,16 +60,24 @@ class SyncPolicy:
     Args:
         config: Timeouts.
         debt: Ids owed.
+        repairs: What others are asked for.
         log: Ids that may be named.
         timers: Where the due times run.
         random: The channel's random stream.
     """
 
     def __init__(
-        self, config: SdsConfig, debt: AckDebt, log: MessageLog, timers: Timers, random: Random
+        self,
+        config: SdsConfig,
+        debt: AckDebt,
+        repairs: RepairRequests,
+        log: MessageLog,
+        timers: Timers,
+        random: Random,
     ) -> None:
         self.config = config
         self.debt = debt
+        self.repairs = repairs
         self.log = log
         self.timers = timers
         self.random = random
@@ -77,9 +86,14 @@ class SyncPolicy:
         self.last_sync_ns = 0
         self.urgent = False
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is reason for a sync: acknowledgements owed, or repairs to ask for."""
+        return bool(self.debt) or self.repairs.is_due
+
     def owe(self, now: Nanoseconds, group: int) -> None:
-        """Schedule a sync when ids are owed; draw anew, and short, when one sync is full."""
-        if not self.debt:
+        """Schedule a sync when there is reason for one; draw anew, and short, when one sync is full."""
+        if not self.is_wanted:
             self.timers.cancel(SYNC_TIMER)
             self.urgent = False
             return
@@ -163,8 +177,8 @@ class SyncScheduler:
         self.count = 0
 
     def sync_due(self, now: Nanoseconds) -> None:
-        """Say what is owed, if anything still is, and not too soon after the last time."""
-        if not self.policy.debt:
+        """Say what is owed and ask for repairs, if there still is reason to, and not too soon after the last time."""
+        if not self.policy.is_wanted:
             return
         spaced = self.policy.last_sync_ns + self.queue.budget.sync_spacing(now)
         if spaced > now:
@@ -186,8 +200,8 @@ class SyncScheduler:
             self.queue.put(TrafficClass.SYNC, f"sync:{self.count}", turn, now)
 
     def drop_needless(self) -> None:
-        """Let a waiting sync go when nothing is owed any more: somebody else has acknowledged."""
-        if self.policy.debt:
+        """Let a waiting sync go when nothing is owed any more, since others acknowledged, and nothing asked for."""
+        if self.policy.is_wanted:
             return
         for segment_id, turn in list(self.queue.queues[TrafficClass.SYNC].items()):
             if isinstance(turn, SyncTurn) and not turn.idle:
@@ -205,6 +219,6 @@ class SyncScheduler:
             policy.put_off(now, group)
 
     def failed(self, now: Nanoseconds) -> None:
-        """Try again soon what did not go out, if anything is owed."""
-        if self.policy.debt:
+        """Try again soon what did not go out, if there is anything to say."""
+        if self.policy.is_wanted:
             self.policy.timers.set_earlier(SYNC_TIMER, now + RETRY_NS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reliable_channel.config import SdsConfig
+from reliable_channel.core.acceptance import Arrival
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import DebtRecord, PendingRecord
@@ -75,7 +76,7 @@ def test_what_is_forgotten_is_still_known_and_its_row_is_gone() -> None:
     machine = bob().machine
     acceptance, message = machine.acceptance, single("a", "b")
     payload = IncomingPayload(serial=1, key=(ALICE, b"", 0, 1, 0, 1, 0), ephemeral=False)
-    known = acceptance.accept(message, 0, 1, b"h" * 32, logged=False)
+    known = acceptance.accept(message, 0, 1, Arrival(b"", b"h" * 32), logged=False)
     acceptance.join(payload, message, 0)
     acceptance.keep(message, payload)
     assert (known.sender_id, known.hint) == (ALICE, b"h" * 32)

@@ -81,8 +81,8 @@ def test_being_acknowledged_proves_that_it_was_sent() -> None:
     assert sender.rows_of(OutgoingRecord) == []
 
 
-def test_a_delivered_request_leaves_no_bytes_behind() -> None:
-    sender = alice()
+def test_without_repair_a_delivered_request_leaves_no_bytes_behind() -> None:
+    sender = alice(sds=replace(NO_FILTER, enable_repair=False))
     request_id = sender.send(b"x" * 128)
     assert len(sender.rows_of(BodyRecord)) == 4
     sender.published()
@@ -91,6 +91,25 @@ def test_a_delivered_request_leaves_no_bytes_behind() -> None:
     assert sender.rows_of(OutgoingRecord) == []
     assert [getattr(row, "state", "") for row in sender.rows_of(RequestRecord)] == ["delivered"]
     assert (sender.status().open_requests, sender.status().open_bytes) == (0, 0)
+
+
+def test_the_bytes_of_a_delivered_request_are_kept_for_repairs() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 128)
+    sender.published()
+    rows = sender.rows_of(BodyRecord)
+    acknowledge(sender, request_id)
+    assert sender.rows_of(BodyRecord) == rows
+    assert sender.status().full_messages == 2
+    assert sender.reopened().status().full_messages == 2
+
+
+def test_the_bytes_of_a_request_that_failed_are_not_kept() -> None:
+    sender = alice()
+    sender.send(b"x" * 128)
+    sender.failed(retryable=False)
+    assert sender.rows_of(BodyRecord) == []
+    assert sender.status().full_messages == 0
 
 
 def test_what_still_waits_goes_nowhere_when_its_request_is_delivered() -> None:

@@ -14,6 +14,7 @@ from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter, TrafficClass
 from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import KnownMessage, MessageLog
+from reliable_channel.core.sds.repair import RepairRequests
 from reliable_channel.core.sds.sync import (
     IDLE_TIMER,
     RETRY_NS,
@@ -66,7 +67,9 @@ LATE = FixedRandom(1 - 2**-53)
 
 def make_policy(random: Random = LATE) -> SyncPolicy:
     outbox = Outbox()
-    return SyncPolicy(CONFIG, AckDebt(outbox), MessageLog(CONFIG, outbox), Timers(), random)
+    timers = Timers()
+    repairs = RepairRequests(CONFIG, ALICE, timers)
+    return SyncPolicy(CONFIG, AckDebt(outbox), repairs, MessageLog(CONFIG, outbox), timers, random)
 
 
 def owe(policy: SyncPolicy, count: int, *, start: int = 0) -> None:
