@@ -8,7 +8,7 @@ What a trace shows of a participant is compared as far as it can be observed fro
 * Own messages get other ids here (keccak of sender, time and content, not SHA-256 of the payload). So the machine is
   opened with kept rows in which it has sent what the trace lets the participant send, under the recorded ids: what
   others acknowledge of them can then be compared one to one, possible acknowledgements by bloom filters included.
-* At the end our bloom filter has the bytes of the peer's, so others learn of the same ids from either; and our next sync
+* At the end our bloom filter has the bytes of the peer's: others learn of the same ids from either; and our next sync
   message names everything that we received.
 
 Not compared: what the participant itself puts on the wire (ids, sync contents, sweeps, repair) and internal states.
