@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -25,6 +27,9 @@ import pytest
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId
 
 FOLDER: Final = Path(__file__).parents[1] / "interop" / "js"
+
+OLDEST_NODE: Final = 18
+"""The packages ask for 22; they work from 18 on."""
 
 ANSWER_SECONDS: Final = 15.0
 """How long a command may take, the start of the process included."""
@@ -38,11 +43,21 @@ REPAIR_REQUESTED: Final = "sds:repair:request-received"
 def node_program() -> str:
     """Return the path of Node.js; skip the test where it or the packages are missing."""
     node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs Node.js 18 or later and npm; install them, then run `make interop`")
+    if node is None or node_version(node) < OLDEST_NODE:
+        pytest.skip(
+            f"needs Node.js {OLDEST_NODE} or later and npm; install them, then run `make interop`"
+        )
     if not (FOLDER / "node_modules" / ".package-lock.json").is_file():  # npm writes it at the end
-        pytest.skip("needs the packages of tests/interop/js; `npm ci` there installs them")
+        pytest.skip("needs the packages of tests/interop/js; `make interop` installs them")
     return node
+
+
+@cache
+def node_version(node: str) -> int:
+    """Return the major version of a Node.js program; 0 when it does not say."""
+    done = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"v(\d+)", done.stdout)
+    return int(found[1]) if found else 0
 
 
 class JsPeerError(Exception):
