@@ -19,8 +19,6 @@ from reliable_channel.types import MS, SECOND, Nanoseconds, ParticipantId
 from tests.support.builders import ALICE, BOB, CAROL, CHANNEL, NOW, Participant, Transmission
 from tests.support.js_peer import DELIVERED, FAILED, REPAIR_REQUESTED, JsPeer
 
-pytest.importorskip("reliable_channel.core.sds.repair", reason="SDS-R is not there yet")
-
 pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
 
 T_MIN_MS: Final = 2_000

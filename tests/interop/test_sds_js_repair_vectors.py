@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
+from reliable_channel.core.sds import repair
 from tests.support.js_vectors import VECTORS, Record
-
-repair = pytest.importorskip("reliable_channel.core.sds.repair", reason="SDS-R is not there yet")
 
 REPAIR = VECTORS["repair"]
 
