@@ -1,23 +1,21 @@
-"""``python -m benchmarks [machine]``: measures and prints a table; nothing here asserts a speed."""
+"""``python -m benchmarks [machine] [sync]``: measures and prints tables; nothing here asserts a speed."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine_speed
+from benchmarks import machine_speed, sync_cost
 
 SIZES = (2_000, 10_000)
 
 
-def main(names: list[str]) -> int:
-    """Run the named measurements, all of them when none is named."""
-    unknown = sorted(set(names) - {"machine"})
-    if unknown:
-        Console(stderr=True).print(f"no benchmark {unknown[0]!r}; there is: machine")
-        return 2
+def show_machine() -> None:
+    """Print how fast one machine is."""
     table = Table(title="1 KiB messages a CPU second, one core, default bloom filter, history 2")
     for title in ("messages", "sent", "received with delivery"):
         table.add_column(title, justify="right")
@@ -29,6 +27,29 @@ def main(names: list[str]) -> int:
             f"{speed.received_per_second:,.0f}",
         )
     Console().print(table)
+
+
+def show_sync() -> None:
+    """Print, as Markdown for the documentation, how many syncs groups answer with."""
+    for line in sync_cost.lines():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+BENCHMARKS: Final[dict[str, Callable[[], None]]] = {"machine": show_machine, "sync": show_sync}
+"""What there is, by the name on the command line."""
+
+
+def main(names: list[str]) -> int:
+    """Run the named measurements, all of them when none is named."""
+    unknown = sorted(set(names) - BENCHMARKS.keys())
+    if unknown:
+        known = ", ".join(BENCHMARKS)
+        Console(stderr=True).print(f"no benchmark {unknown[0]!r}; there is: {known}")
+        return 2
+    for name, show in BENCHMARKS.items():
+        if not names or name in names:
+            show()
     return 0
 
 
