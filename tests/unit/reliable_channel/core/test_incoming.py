@@ -543,6 +543,34 @@ def test_a_debt_is_dropped_when_another_names_as_much() -> None:
     assert receiver.syncs == []
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [sync_message(sender_id=CAROL, message_id="m1"), ephemeral_message(b"x", message_id="m1")],
+    ids=["sync", "ephemeral"],
+)
+def test_a_forged_copy_does_not_excuse_a_message_that_stores_keep(forged: SdsMessage) -> None:
+    """What has a retrieval hint is content: nobody else's sync or ephemeral message has its id."""
+    receiver = settled()
+    receiver.receive(single("m2", "m1", hint=hash_of(b"m1")))
+    receiver.receive(forged)
+    assert receiver.received == []
+    assert receiver.dropped() == {"id_of_a_stored_message": 1}
+    receiver.receive(single("m1"))
+    assert receiver.received == [b"m1", b"m2"]
+    assert [event.late for event in receiver.of(MessageReceivedEvent)] == [False, False]
+
+
+def test_a_refused_message_does_not_lower_the_floor() -> None:
+    receiver = bob()
+    floor = receiver.machine.causal.floor
+    behind = replace(HELLO, lamport_timestamp=NOW_MS - 15_000)
+    receiver.receive(replace(behind, message_id="0" * 64))
+    assert receiver.dropped() == {"forged_id": 1}
+    assert receiver.machine.causal.floor == floor
+    receiver.receive(behind)
+    assert receiver.machine.causal.floor == floor - 15_000
+
+
 def test_a_sync_heard_twice_counts_once() -> None:
     receiver = bob()
     receiver.receive(sync_message(), sync_message())

@@ -433,3 +433,48 @@ def test_a_late_joiner_of_a_quiet_group_reports_nothing_as_lost() -> None:
     deliver([receiver], sender.syncs)
     receiver.advance(2 * TIMEOUT)
     assert receiver.lost == []
+
+
+def test_the_sender_of_what_another_parked_message_misses_is_known_too() -> None:
+    receiver = settled()
+    receiver.receive(single("m2", "m1", sender_id=CAROL), single("m3", "m2"))
+    receiver.advance(TIMEOUT)
+    assert [(event.message_id, event.sender_id) for event in receiver.of(MessageLostEvent)] == [
+        ("m1", CAROL)
+    ]
+
+
+# --- Repair ----------------------------------------------------------------------------------------
+
+
+def test_what_is_looked_for_is_asked_of_others_until_it_is_found() -> None:
+    receiver = settled()
+    receiver.receive(single("m3", "m1", "m2"))
+    assert receiver.status().repair_requests == 2
+    receiver.receive(single("m1"))
+    assert receiver.status().repair_requests == 1
+    receiver.receive(single("m2"))
+    assert receiver.status().repair_requests == 0
+
+
+def test_what_is_given_up_is_not_asked_of_others_either() -> None:
+    receiver = settled()
+    receiver.receive(single("m2", "m1"))
+    receiver.advance(TIMEOUT)
+    assert receiver.lost == [("m1", "dependency_timeout")]
+    assert receiver.status().repair_requests == 0
+
+
+def test_what_may_be_from_before_our_time_is_asked_of_others_once_it_is_proven_not_to_be() -> None:
+    receiver = bob()
+    receiver.receive(single("m2", "m1"))
+    assert receiver.status().repair_requests == 0
+    receiver.receive(single("m0"))
+    receiver.receive(single("m3", "m0", "m1"))
+    assert receiver.status().repair_requests == 1
+
+
+def test_ids_asked_of_others_are_bounded_like_those_looked_for() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_missing_ids=5))
+    receiver.receive(single("last", *(f"m{number}" for number in range(9))))
+    assert receiver.status().repair_requests == 5
