@@ -9,8 +9,9 @@ Spec: RELIABLE-CHANNEL-API, Scalable Data Sync, and LIP-109: what state must be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 from reliable_channel import values
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
@@ -245,6 +246,17 @@ def rows_of(snapshot: Snapshot, kind: type[R]) -> list[R]:
     return cast("list[R]", list(snapshot.get(cast("type[Record]", kind), ())))
 
 
+def key_reader(kind: type[Record]) -> Callable[[Record], RecordKey]:
+    """Return what reads the key of rows of one type; made once, so that reading takes one call."""
+    if not kind.key_fields:
+        return lambda _: ()
+    read: Callable[[Record], Any] = attrgetter(*kind.key_fields)
+    return read if len(kind.key_fields) > 1 else lambda record: (read(record),)
+
+
+KEY_READERS: Final = {kind: key_reader(kind) for kind in RECORD_TYPES}
+
+
 def key_of(record: Record) -> RecordKey:
     """Return what identifies the row within its type and channel."""
-    return tuple(getattr(record, name) for name in record.key_fields)
+    return KEY_READERS[type(record)](record)
