@@ -314,8 +314,7 @@ class MessageLog:
             return
         self.bloom.clear()
         unlogged = [item.message_id for item in self.known.values() if not item.logged]
-        for message_id in (*unlogged, *self.newest(max(0, count - len(unlogged)))):
-            self.bloom.add(message_id)
+        self.bloom.add_many([*unlogged, *self.newest(max(0, count - len(unlogged)))])
 
     def bloom_bytes(self) -> bytes | None:
         """Return the filter for a message, or None when filters are switched off."""
