@@ -11,20 +11,26 @@ from rich.table import Table
 
 from benchmarks import machine_speed, sync_cost
 
-SIZES = (2_000, 10_000)
+SIZES = (2_000, 10_000, 100_000)
+FLOOR = 10_000
 
 
 def show_machine() -> None:
-    """Print how fast one machine is."""
-    table = Table(title="1 KiB messages a CPU second, one core, default bloom filter, history 2")
-    for title in ("messages", "sent", "received with delivery"):
+    """Print how fast one machine is, and how much memory it takes."""
+    table = Table(
+        title="1 KiB messages a CPU second, one core, default bloom filter, history 2",
+        caption="floor: hashing, encoding and filter alone",
+    )
+    for title in ("messages", "sent", "received with delivery", "peak memory, MB"):
         table.add_column(title, justify="right")
-    for size in SIZES:
-        speed = machine_speed.measure(size)
+    rows = [(f"{size:,}", machine_speed.measure_afresh(size)) for size in SIZES]
+    rows.append(("floor", machine_speed.measure_floor(FLOOR)))
+    for title, speed in rows:
         table.add_row(
-            f"{speed.messages:,}",
+            title,
             f"{speed.sent_per_second:,.0f}",
             f"{speed.received_per_second:,.0f}",
+            f"{speed.peak_bytes / 1e6:,.0f}",
         )
     Console().print(table)
 

@@ -185,7 +185,10 @@ class CausalOrder:
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:
         """Note that an id needs no more waiting; return the payloads that waited for it."""
-        waiters = list(self.waiting.pop(message_id, {}).values())
+        waiting = self.waiting.pop(message_id, None)
+        if waiting is None:
+            return []
+        waiters = list(waiting.values())
         for payload in waiters:
             payload.unmet.pop(message_id, None)
         return waiters

@@ -82,6 +82,8 @@ class SyncPolicy:
         self.timers = timers
         self.random = random
         self.idle_interval_ns = config.sync_interval_ms * MS
+        self.spread_ns = 0
+        self.spread_for = (0, 0)
         self.last_activity_ns = 0
         self.last_sync_ns = 0
         self.urgent = False
@@ -108,7 +110,11 @@ class SyncPolicy:
     def active(self, now: Nanoseconds, group: int) -> None:
         """Start the silence anew at its first length: a content message was sent or heard."""
         self.idle_interval_ns = self.config.sync_interval_ms * MS
-        self.put_off(now, group)
+        if self.spread_for == (self.idle_interval_ns, group):
+            # The last draw was not used: this silence can have it, and a message costs no draw.
+            self.begin_silence(now)
+        else:
+            self.put_off(now, group)
 
     def next_sync_ns(self, now: Nanoseconds) -> Nanoseconds:
         """Return the time of a sync that goes out now; no other one of ours since the start has it."""
@@ -133,10 +139,15 @@ class SyncPolicy:
         )
 
     def put_off(self, now: Nanoseconds, group: int) -> None:
-        """Let the silence begin now."""
+        """Let the silence begin now, and draw how long it may last."""
+        self.spread_for = (self.idle_interval_ns, group)
+        self.spread_ns = backoff_ns(0.5 * self.idle_interval_ns, group, self.random)
+        self.begin_silence(now)
+
+    def begin_silence(self, now: Nanoseconds) -> None:
+        """Let the silence that was drawn begin now."""
         self.last_activity_ns = now
-        spread = backoff_ns(0.5 * self.idle_interval_ns, group, self.random)
-        self.timers.set(IDLE_TIMER, now + self.idle_interval_ns + spread)
+        self.timers.set(IDLE_TIMER, now + self.idle_interval_ns + self.spread_ns)
 
     def compose(self, room: int = 1 << 30) -> tuple[MessageId, ...]:
         """Return the ids that a sync sent now names: the owed, own ones with new hints, then the newest known.

@@ -8,14 +8,15 @@ from benchmarks import __main__ as command
 from benchmarks import sync_cost
 
 
-def test_the_table_has_a_row_for_each_size(
+def test_the_table_has_a_row_for_each_size_and_the_floor(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "SIZES", (5, 10))
+    monkeypatch.setattr(command, "FLOOR", 5)
     assert command.main(["machine"]) == 0
     shown = capsys.readouterr().out
     assert "received with delivery" in shown
-    assert len([line for line in shown.splitlines() if line.startswith("│")]) == 2
+    assert len([line for line in shown.splitlines() if line.startswith("│")]) == 3
 
 
 def test_the_sync_table_is_markdown(

@@ -177,14 +177,14 @@ def test_the_first_hint_stays() -> None:
     assert not log.outbox.take()
     log.set_hint("a", b"1" * 32)
     log.set_hint("a", b"2" * 32)
-    assert log.entry("a") == HistoryEntry("a", b"1" * 32, ALICE)
+    assert log.entries(["a"]) == (HistoryEntry("a", b"1" * 32, ALICE),)
     assert len(log.outbox.take().changes) == 1
 
 
 def test_entries_name_id_hint_and_original_sender_of_what_is_known() -> None:
     log = make_log()
     log.add(known("a", hint=b"h" * 32))
-    assert log.entry("b") is None
+    assert log.entries(["b"]) == ()
     assert log.entries(["b", "a", "c"]) == (HistoryEntry("a", b"h" * 32, ALICE),)
 
 

@@ -220,6 +220,23 @@ def test_activity_starts_the_silence_anew_at_its_first_length() -> None:
     assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
 
 
+def test_a_draw_serves_until_it_was_used_or_the_group_has_changed() -> None:
+    policy = make_policy(LATE)
+    policy.active(NOW, 1)
+    policy.random = EARLY
+    policy.active(NOW + SECOND, 1)
+    kept = policy.timers.deadline(IDLE_TIMER)
+    assert kept is not None
+    assert kept - NOW == pytest.approx(46 * SECOND, abs=2)
+    policy.active(NOW + SECOND, 2)
+    assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
+    policy.random = LATE
+    policy.sent_idle(NOW, 2)
+    policy.random = EARLY
+    policy.active(NOW + SECOND, 2)
+    assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
+
+
 def test_a_sync_heard_puts_ours_off() -> None:
     policy = make_policy(EARLY)
     policy.active(NOW, 1)
