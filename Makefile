@@ -60,7 +60,7 @@ coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch c
 	$(PY) -m coverage run -m pytest -m "not slow"
 	$(PY) -m coverage report
 
-bench: $(VENV)/.installed-tests ## speed side by side with peers (BENCH=NAME for one)
+bench: $(VENV)/.installed-tests ## speed, printed as tables: what takes seconds (BENCH=sync: what takes minutes)
 	$(PY) -m benchmarks $(BENCH)
 
 wheel: $(VENV)/.installed-tests ## source distribution and wheel, in dist/

@@ -76,6 +76,7 @@ SDS = SdsConfig(
     max_known_ids=64,
     max_lost_ids=3,
     max_parked_messages=3,
+    max_parked_messages_per_sender=2,
     max_parked_bytes=1 << 16,
     max_missing_ids=6,
     max_missing_ids_per_sender=4,
@@ -538,6 +539,15 @@ class GroupMachine(RuleBasedStateMachine):
             outgoing, log = machine.outgoing, machine.state.log
             assert len(causal.parked) <= sds.max_parked_messages
             assert causal.parked_octets <= sds.max_parked_bytes
+            for parking in causal.parked_of.values():
+                assert 0 < len(parking.payloads) <= sds.max_parked_messages_per_sender
+                assert parking.octets <= sds.max_parked_bytes_per_sender
+            assert len(machine.state.archive) <= sds.max_full_messages
+            assert machine.state.archive.octets <= sds.max_full_bytes
+            assert set(machine.state.archive.messages) <= set(log.known)
+            assert set(machine.state.repairs.requests) <= set(missing.messages)
+            answers = outgoing.responder.answers
+            assert len(answers.pending) + len(answers.answered) <= sds.max_repair_answers
             assert len(causal.lost.ids) <= sds.max_lost_ids
             assert len(causal.passing.ids) <= MET_RING
             assert len(missing) <= sds.max_missing_ids

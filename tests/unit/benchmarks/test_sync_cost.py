@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from benchmarks import sync_cost
-from benchmarks.sync_cost import BACKOFF_WINDOW_MS, Answer, Cost, Group
+from benchmarks.sync_cost import BACKOFF_WINDOW_MS, Answer, Cost, Group, Series, constant, spread
+from messaging_adapter.faults import LinkFaults
 
 
 @pytest.mark.parametrize(
@@ -25,57 +26,87 @@ from benchmarks.sync_cost import BACKOFF_WINDOW_MS, Answer, Cost, Group
 def test_who_has_heard_another_in_time_does_not_answer(
     times: list[float], delay: float, count: int
 ) -> None:
-    assert sync_cost.answering(times, delay) == count
+    assert sync_cost.answering(times, lambda: delay) == count
+
+
+def test_each_copy_of_a_sync_has_its_own_delay() -> None:
+    """The second hears the first too late and sends; the third hears the second in time."""
+    delays = iter([1.5, 3.0, 0.5])
+    assert sync_cost.answering([0, 1, 2], lambda: next(delays)) == 2
+    assert next(delays, None) is None
+
+
+def test_each_copy_takes_as_long_or_half_to_one_and_a_half_of_the_mean() -> None:
+    draws = Random(1)
+    assert {constant(500).copies(draws)[0] for _ in range(100)} == {500_000_000}
+    drawn = [spread(500).copies(draws)[0] / 1e6 for _ in range(2_000)]
+    assert 250 <= min(drawn) < 260
+    assert 740 < max(drawn) <= 750
 
 
 def test_uniform_back_off_costs_the_share_of_the_group_that_the_delay_is_of_the_window() -> None:
-    draws = Random(1)
-    counts = [sync_cost.uniform_answers(100, BACKOFF_WINDOW_MS / 5, draws) for _ in range(200)]
+    draws, links = Random(1), constant(BACKOFF_WINDOW_MS / 5)
+    counts = [sync_cost.uniform_answers(100, links, draws) for _ in range(200)]
     assert sum(counts) / 200 == pytest.approx(21, abs=1.5)
 
 
-@pytest.mark.parametrize("delay_ms", [100, 1_000])
-def test_only_receiver_answers_once_and_in_time(delay_ms: int) -> None:
+@pytest.mark.parametrize("delay_ms", [500, 1_000])
+def test_uniform_back_off_costs_about_half_when_the_delays_are_spread(delay_ms: int) -> None:
+    draws = Random(1)
+    worst, usual = (
+        sum(sync_cost.uniform_answers(199, links, draws) for _ in range(100))
+        for links in (constant(delay_ms), spread(delay_ms))
+    )
+    assert 0.3 * worst < usual < 0.6 * worst
+
+
+@pytest.mark.parametrize("links", [constant(100), constant(1_000), spread(1_000)])
+def test_only_receiver_answers_once_and_in_time(links: LinkFaults) -> None:
     group = Group(2, seed=1)
+    longest_ms = links.delay_ms + links.jitter_ms
     for _ in range(3):
-        answer = group.ask(delay_ms)
+        answer = group.ask(links)
         assert answer.syncs == 1
         assert not answer.retransmitted
         assert answer.delivered_ms is not None
-        assert 2 * delay_ms <= answer.delivered_ms <= 2 * delay_ms + BACKOFF_WINDOW_MS
+        assert 2 * links.delay_ms <= answer.delivered_ms <= 2 * longest_ms + BACKOFF_WINDOW_MS
 
 
 def test_slow_answer_is_told_from_a_fast_one() -> None:
     """A delay above half the timeout lets the sender send again; one above the window leaves nothing to count."""
     group = Group(2, seed=1)
-    assert group.ask(2_600).retransmitted
-    assert group.ask(10_001) == Answer(syncs=0, delivered_ms=None, retransmitted=True)
+    assert group.ask(constant(2_600)).retransmitted
+    assert group.ask(constant(10_001)) == Answer(syncs=0, delivered_ms=None, retransmitted=True)
 
 
 def test_group_that_is_not_quiet_is_not_measured() -> None:
     group = Group(3, seed=1)
     group.simulation.send(0, b"between")
     with pytest.raises(RuntimeError, match="p0 is not quiet"):
-        group.ask(0)
+        group.ask(constant(0))
 
 
 def test_group_that_does_not_know_each_other_is_not_measured() -> None:
     group = Group(3, seed=1)
     group.simulation.machine(1).state.participants.heard.clear()
     with pytest.raises(RuntimeError, match="p1 knows 0 others"):
-        group.ask(0)
+        group.ask(constant(0))
 
 
 def test_same_seeds_give_the_same_costs_for_each_delay() -> None:
     costs = list(sync_cost.measure(3, (100, 500), seeds=2, rounds=2))
     assert [(cost.group, cost.delay_ms) for cost in costs] == [(3, 100), (3, 500)]
-    assert all(len(cost.answers) == len(cost.uniform) == 4 for cost in costs)
+    for series in (series for cost in costs for series in (cost.constant, cost.spread)):
+        assert len(series.answers) == len(series.uniform) == 4
+    assert all(cost.constant != cost.spread for cost in costs)
     assert costs == list(sync_cost.measure(3, (100, 500), seeds=2, rounds=2))
 
 
 def test_table_has_mean_and_range_and_counts_retransmissions() -> None:
     answers = (Answer(1, 1_000, False), Answer(4, 2_000, False), Answer(2, None, True))
-    lines = list(sync_cost.table([Cost(5, 500, answers, (3, 4, 5))]))
+    worst = Series((Answer(5, 3_000, True), Answer(6, 3_000, True)), (7, 9))
+    lines = list(sync_cost.table([Cost(5, 500, worst, Series(answers, (3, 4, 5)))]))
     assert lines[:2] == list(sync_cost.HEAD)
-    assert lines[2:] == ["| 5 | 0.5 s | 2.3 (1–4) | 4.0 (3–5) | 1.5 (1.0–2.0) | 1 of 3 |"]
-    assert sync_cost.spread([]) == "–"
+    cells = "2.3 (1–4) | 4.0 (3–5) | 5.5 (5–6) | 8.0 (7–9) | 1.5 (1.0–2.0) | 1 of 3"
+    assert lines[2:] == [f"| 5 | 0.5 s | {cells} |"]
+    assert sync_cost.mean_and_range([]) == "–"
