@@ -184,7 +184,7 @@ class Outcomes:
         header, suffix = segment.header, segment.suffix
         segment.header, segment.suffix = None, b""
         twins = self.twins(segment)
-        kept = twins or segment.message_id in self.state.archive
+        kept = bool(twins)
         is_out = state is not RequestState.SEND_ERROR and not segment.request.ephemeral
         if not kept and header and is_out:
             kept = self.state.archive.keep_own(segment.message_id, header, suffix)

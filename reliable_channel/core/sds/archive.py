@@ -71,7 +71,11 @@ class MessageArchive:
             self.add(message_id, ArchivedMessage({"message": data}, in_store))
 
     def keep_own(self, message_id: MessageId, header: bytes, suffix: bytes) -> bool:
-        """Keep a message of ours whose request has ended; say whether its rows have to stay."""
+        """Keep a message of ours whose request has ended; say whether its rows have to stay.
+
+        A copy of it that came back from others gives way: ours has its rows already.
+        """
+        self.forget((message_id,))
         if self.config.enable_repair and self.config.max_full_messages:
             self.add(message_id, ArchivedMessage({"header": header, "content": suffix}))
         return message_id in self.messages

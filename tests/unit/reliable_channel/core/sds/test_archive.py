@@ -78,6 +78,14 @@ def test_the_same_message_counts_once() -> None:
     assert (archive.octets, len(archive)) == (0, 0)
 
 
+def test_a_copy_of_ours_that_came_back_gives_way() -> None:
+    archive = make_archive()
+    archive.keep_received("m1", b"bytes", in_store=False)
+    assert archive.keep_own("m1", b"head", b"tail")
+    assert archive.octets == 8
+    assert rows(archive) == {}
+
+
 def test_forgetting_deletes_the_rows() -> None:
     archive = make_archive()
     archive.keep_own("m1", b"head", b"tail")
