@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from reliable_channel.events import (
     MessageReceivedEvent,
     MessageSendErrorEvent,
 )
+from reliable_channel.identifiers import is_identifier
 from reliable_channel.records import AcknowledgementRecord, PendingRecord
 from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
@@ -91,10 +93,19 @@ ODD_IDS = st.sampled_from(
 )
 FILTER = BloomFilter(SDS.bloom_capacity, SDS.bloom_error_rate).shape.byte_length
 FILTERS = st.sampled_from(
-    [None, b"", b"\xff", bytes(FILTER), b"\xff" * FILTER, b"\xff" * (FILTER // 2) + bytes(FILTER)]
-    + [b"\x55" * FILTER, b"\xff" * (FILTER + 8)]
+    [
+        None,
+        b"",
+        b"\xff",
+        bytes(FILTER),
+        b"\xff" * FILTER,
+        b"\x55" * FILTER,
+        b"\xff" * (FILTER // 2) + bytes(FILTER - FILTER // 2),
+        b"\xff" * (FILTER + 8),
+    ]
 )
 HINTS = st.sampled_from([None, b"", b"short", bytes(32), b"\1" * 32, bytes(33)])
+SIZES = st.lists(st.sampled_from([12, 64, 100, 300]), min_size=1, max_size=3)
 KINDS = st.sampled_from(list(SdsKind))
 STEPS_MS = st.sampled_from([1, 300, 1_000, 6_000, 41_000, 700_000])
 
@@ -124,6 +135,8 @@ class HostilePeer(RuleBasedStateMachine):
         self.count = 0
         self.wire: dict[str, bytes] = {}
         self.hashes: set[bytes] = set()
+        for who in (0, 1):
+            self.say(who, 100)
 
     # -- an honest conversation ---------------------------------------------------------------
 
@@ -197,9 +210,23 @@ class HostilePeer(RuleBasedStateMachine):
                 return
         pytest.fail("deadlines never end")
 
-    @rule(who=st.integers(0, 1), size=st.sampled_from([12, 64, 100, 300]))
-    def honest_send(self, who: int, size: int) -> None:
+    @rule(who=st.integers(0, 1), sizes=SIZES, arrive=st.booleans())
+    def honest_send(self, who: int, sizes: list[int], *, arrive: bool) -> None:
+        for size in sizes:
+            self.say(who, size)
+        self.pair[who].published()
+        self.notice()
+        if arrive:
+            self.exchange()
+
+    @rule(who=st.integers(0, 1), size=st.sampled_from([12, 150]), pick=PICK)
+    def honest_answer(self, who: int, size: int, pick: int) -> None:
+        """Say something and have one message arrive: most of an attack is between the two."""
         self.say(who, size)
+        self.pair[who].published()
+        self.notice()
+        if self.late:
+            self.hear(pick % len(self.late))
 
     @rule(picks=st.lists(PICK, min_size=1, max_size=6))
     def honest_messages_arrive(self, picks: list[int]) -> None:
@@ -252,9 +279,7 @@ class HostilePeer(RuleBasedStateMachine):
     def random_bytes(self, who: int, data: bytes) -> None:
         self.inject(who, data)
 
-    @rule(
-        who=st.integers(0, 1), pick=PICK, cut_at=PICK, bits=st.lists(st.integers(0), max_size=4)
-    )
+    @rule(who=st.integers(0, 1), pick=PICK, cut_at=PICK, bits=st.lists(st.integers(0), max_size=4))
     def damaged(self, who: int, pick: int, cut_at: int, bits: list[int]) -> None:
         data = self.overheard(pick).encode()
         self.inject(who, flip(data[: len(data) - cut_at % 7 * (cut_at % 3)], bits))
@@ -458,9 +483,7 @@ class HostilePeer(RuleBasedStateMachine):
         garbage=st.none() | st.binary(max_size=20),
         right=st.booleans(),
     )
-    def store_lies(
-        self, who: int, picks: list[int], garbage: bytes | None, right: bool
-    ) -> None:
+    def store_lies(self, who: int, picks: list[int], garbage: bytes | None, right: bool) -> None:
         """Answer with other messages than were asked for, with garbage, twice, or unasked."""
         peer = self.pair[who]
         asked = peer.fetches[-1].hashes if peer.fetches and right else (bytes(32),)
@@ -513,16 +536,22 @@ class HostilePeer(RuleBasedStateMachine):
             assert request_id in failed or lost, f"{payload[:20]!r} vanished without a word"
 
     def afterwards_all_is_well(self) -> None:
-        """Honest messages sent when the attack is over arrive once, in order and in time, and are acknowledged."""
+        """Honest messages sent when the attack is over arrive once and in order, and are acknowledged.
+
+        They may be held back for the dependency timeout, no longer: what they name may be hostile messages that only
+        their sender was given. That is causal order, as long as nobody repairs them (SDS-R).
+        """
         self.sent.clear()
         before = [len(peer.events) for peer in self.pair]
         for size in (12, 300, 64):
             for who in (0, 1):
                 assert self.say(who, size), "no room for an honest message"
             self.pass_time(2 * SECOND)
-        self.pass_time(60 * SECOND)
+        self.pass_time(SDS.dependency_timeout_ms * MS + 60 * SECOND)
         for who, peer in enumerate(self.pair):
-            own = [(request_id, payload) for sender, request_id, payload in self.sent if sender == who]
+            own = [
+                (request_id, payload) for sender, request_id, payload in self.sent if sender == who
+            ]
             events = self.pair[1 - who].events[before[1 - who] :]
             received = [item for item in events if isinstance(item, MessageReceivedEvent)]
             assert [item.message for item in received] == [payload for _, payload in own]
@@ -544,3 +573,182 @@ HostilePeer.TestCase.settings = settings(
 @pytest.mark.timeout(240)
 class TestHostilePeer(HostilePeer.TestCase):  # type: ignore[misc]
     """Runs ``HostilePeer``."""
+
+
+# --- What is known to get the better of us -------------------------------------------------------
+# Each fails until it is mended; then its mark goes, and with it what `inject` leaves out.
+
+
+def shown(peer: Participant) -> list[bytes]:
+    """Return the payloads that were delivered as honest ones."""
+    return [event.message for event in peer.of(MessageReceivedEvent) if event.sender_id == ALICE]
+
+
+@pytest.mark.parametrize("accept_unsegmented", [True, False])
+@pytest.mark.xfail(
+    reason="an id without wrap time is taken on trust and keeps the real message away"
+)
+def test_an_id_cannot_be_burned(*, accept_unsegmented: bool) -> None:
+    """Whoever sees a message first must not be able to put another in its place under its id."""
+    segmentation = replace(SMALL, accept_unsegmented=accept_unsegmented)
+    bob = Participant(BOB, sds=NO_FILTER, segmentation=segmentation)
+    (real,) = messages_of(b"what alice said")
+    other = cut(b"something else", wrap_time_ns=0)[0]
+    forged = content_message(
+        b"something else" if accept_unsegmented else other,
+        sender_id=MALLORY,
+        message_id=real.message_id,
+    )
+    bob.receive(forged, real)
+    assert shown(bob) == [b"what alice said"]
+
+
+@pytest.mark.xfail(reason="segments are not authenticated: one with other bytes ends the whole set")
+@pytest.mark.parametrize("parity", [False, True])
+def test_one_forged_segment_poisons_nothing(*, parity: bool) -> None:
+    """WIRE: segments that disagree are different sets, so that one bad segment poisons nothing."""
+    payload = bytes(range(180))
+    bob = Participant(BOB, sds=NO_FILTER, segmentation=PARITY)
+    real = messages_of(payload, parity_count=2)
+    index = 3 if parity else 1
+    segment = replace(cut(payload, parity_count=2)[index], payload=b"z" * 64)
+    make: Callable[..., SdsMessage] = ephemeral_message if parity else content_message
+    forged = make(segment, sender_id=ALICE)
+    bob.receive(real[0], *([real[1]] if parity else []), forged, *real[1:3], *real[:3])
+    assert shown(bob) == [payload]
+    assert bob.of(MessageLostEvent) == []
+
+
+@pytest.mark.xfail(
+    reason="who only repeats ids of segments already acknowledged is never sent them again"
+)
+def test_acknowledged_segments_of_a_poisoned_set_come_again() -> None:
+    """The sender must not be told delivered by a participant that has dropped the payload."""
+    payload = bytes(range(180))
+    alice, bob = (Participant(name, sds=NO_FILTER, segmentation=SMALL) for name in (ALICE, BOB))
+    alice.send(payload)
+    alice.published()
+    real = [item.data for item in alice.transmissions]
+    bob.receive(real[0], real[2])
+    bob.advance(3 * SECOND)
+    alice.receive(*(item.data for item in bob.transmissions))
+    segment = segment_in(alice.transmissions[1].message)
+    assert segment is not None
+    bob.receive(content_message(replace(segment, payload=b"z" * 64), sender_id=ALICE))
+    for _ in range(60):
+        begin, answered = len(alice.transmissions), len(bob.transmissions)
+        for peer in (alice, bob):
+            peer.advance(SECOND)
+            peer.published()
+        bob.receive(*(item.data for item in alice.transmissions[begin:]))
+        alice.receive(*(item.data for item in bob.transmissions[answered:]))
+    assert (
+        shown(bob) == [payload]
+        or not alice.machine.request_status(
+            alice.transmissions[0].segment_id.partition(":")[0]
+        ).recipients
+    )
+
+
+@pytest.mark.xfail(reason="hints of any length are kept, and counted as 32 bytes")
+@pytest.mark.parametrize("parked", [True, False])
+def test_hints_count_towards_the_bounds(*, parked: bool) -> None:
+    bob = Participant(BOB, sds=SDS, segmentation=SEGMENTATION)
+    for number in range(4):
+        content = b"x" if parked else cut(b"y" * 128, wrap_time_ns=NOW + number)[0]
+        bob.receive(
+            content_message(
+                content,
+                sender_id=f"m{number}",
+                message_id=f"m{number}" if parked else "",
+                history=[entry(f"gone {number}", hint=bytes(100_000))],
+            )
+        )
+    assert problems(bob.machine) == []
+    assert sum(len(row.history) for row in bob.rows_of(PendingRecord)) < 1 << 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.xfail(reason="the sender id of a history entry may be of any length")
+def test_names_of_missing_messages_are_bounded() -> None:
+    bob = Participant(BOB, sds=NO_FILTER)
+    bob.receive(sync_message(entry("gone", sender_id="s" * 140_000), sender_id=MALLORY))
+    kept = str(sizes(bob.machine)["missing bytes"].value)
+    assert int(kept) < 1_000
+
+
+@pytest.mark.xfail(reason="everybody who names an id is kept with the request, whoever it is")
+@pytest.mark.parametrize("by_filter", [True, False])
+def test_acknowledgements_of_one_request_are_bounded(*, by_filter: bool) -> None:
+    """Sender ids are free: max_participants bounds who is remembered, requests remember everybody."""
+    alice = Participant(ALICE, sds=SDS)
+    alice.send(b"what alice said")
+    (real,) = alice.transmissions
+    bloom = BloomFilter(SDS.bloom_capacity, SDS.bloom_error_rate)
+    bloom.add(real.message.message_id)
+    for number in range(500):
+        forged = sync_message(
+            *([] if by_filter else entries(real.message.message_id)),
+            sender_id=f"m{number}",
+            bloom_filter=bloom.to_bytes() if by_filter else None,
+        )
+        alice.receive(forged)
+    assert len(alice.rows_of(AcknowledgementRecord)) < 100
+    assert problems(alice.machine) == []
+
+
+@pytest.mark.xfail(
+    reason="a payload rebuilt a second time leaves its ids known, unlogged and for good"
+)
+def test_a_payload_dropped_as_known_leaves_nothing() -> None:
+    bob = Participant(BOB, sds=SDS, segmentation=SEGMENTATION)
+    for number in range(100):
+        first, second, parity = messages_of(
+            bytes([number]) * 128, sender_id=MALLORY, parity_count=1, wrap_time_ns=NOW + number
+        )
+        burned = content_message(b"junk", sender_id=MALLORY, message_id=second.message_id)
+        bob.receive(burned, first, parity)
+    assert problems(bob.machine) == []
+
+
+@pytest.mark.xfail(reason="a sync under the id of a message makes it count as met before it came")
+def test_a_sync_does_not_hide_a_message() -> None:
+    """What is named after its cause waits for it and looks for it, whoever used the cause's id meanwhile."""
+    bob = Participant(BOB, sds=NO_FILTER)
+    (cause,) = messages_of(b"cause")
+    named = entry(cause.message_id, hint=hash_of(cause.encode()), sender_id=ALICE)
+    effect = messages_of(b"effect", lamport=NOW_MS + 1, history=[named], wrap_time_ns=NOW + 1)
+    bob.receive(sync_message(sender_id=MALLORY, message_id=cause.message_id))
+    bob.receive(*effect)
+    assert len(bob.fetches) == 1
+    bob.receive(cause)
+    assert bob.received == [b"cause", b"effect"]
+
+
+@pytest.mark.xfail(
+    reason="each waiter whose wait shortens is searched for a cycle through all that is parked"
+)
+def test_one_message_costs_little_however_much_is_parked() -> None:
+    """The release of one id must not take time with the cube of what waits: with all bounds used, minutes."""
+    bob = Participant(BOB, sds=NO_FILTER)
+    ids = [f"{number:x}" for number in range(250)]
+    for own in reversed(ids):
+        named = [item for item in ids if item != own]
+        last = ["never"] if own == ids[0] else []
+        bob.receive(
+            content_message(
+                b"z", sender_id=MALLORY, message_id=own, history=entries(*named, *last, "soon")
+            )
+        )
+    begin = process_time()
+    bob.receive(content_message(b"z", sender_id=MALLORY, message_id="soon"))
+    assert process_time() - begin < 0.3
+
+
+@pytest.mark.xfail(reason="the cache of checked ids keeps refused texts of any length")
+def test_refused_sender_ids_are_not_kept() -> None:
+    is_identifier.cache_clear()
+    bob = Participant(BOB, sds=NO_FILTER)
+    bob.receive(content_message(b"x", sender_id="s" * 100_000, message_id="x"))
+    kept = is_identifier.cache_info().currsize
+    is_identifier.cache_clear()
+    assert not kept

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.effects import Effects
@@ -28,6 +29,9 @@ from reliable_channel.events import MessageReceivedEvent
 from tests.support.builders import salted
 
 Part = TypeVar("Part")
+
+PARTS: Final[WeakKeyDictionary[ChannelMachine, list[object]]] = WeakKeyDictionary()
+"""The parts of each machine, found once."""
 
 SEGMENTS: Final = 12
 """Most segments of one payload under these settings."""
@@ -72,6 +76,9 @@ SDS: Final = SdsConfig(
     max_repair_answers=3,
 )
 
+MAX_ACKNOWLEDGING: Final = 64
+"""Participants kept with one request; any bound would do, there is none yet."""
+
 MAX_EVENTS: Final = 2 * SEGMENTS * (SDS.max_parked_messages + 1) + SDS.max_missing_ids
 """Events of one input: all that is parked, and an id lost for everything that it or the channel misses."""
 
@@ -95,17 +102,20 @@ class Size:
 
 def parts(machine: ChannelMachine, kind: type[Part]) -> list[Part]:
     """Return the parts of a class that a machine is made of, wherever they hang."""
-    found: dict[int, Part] = {}
-    seen: set[int] = set()
-    stack: list[object] = [machine]
+    if machine not in PARTS:
+        PARTS[machine] = all_parts(machine)
+    return [item for item in PARTS[machine] if isinstance(item, kind)]
+
+
+def all_parts(machine: ChannelMachine) -> list[object]:
+    """Return the objects of the core that hang below a machine; they stay the same while it lives."""
+    found: dict[int, object] = {}
+    stack: list[object] = list(vars(machine).values())
     while stack:
         item = stack.pop()
-        if id(item) in seen or not type(item).__module__.startswith("reliable_channel.core"):
-            continue
-        seen.add(id(item))
-        if isinstance(item, kind):
+        if id(item) not in found and type(item).__module__.startswith("reliable_channel.core"):
             found[id(item)] = item
-        stack.extend(getattr(item, "__dict__", {}).values())
+            stack.extend(getattr(item, "__dict__", {}).values())
     return list(found.values())
 
 
@@ -153,6 +163,21 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
         "passing": (len(causal.passing.ids), MET_RING),
         "missing": (len(missing), sds.max_missing_ids),
         "missing of one": (max(named_by.values(), default=0), sds.max_missing_ids_per_sender),
+        "missing bytes": (
+            sum(
+                len(item.message_id) + len(item.sender_id or "") + 32 * len(item.hints)
+                for item in missing.messages.values()
+            ),
+            700 * sds.max_missing_ids,
+        ),
+        "acknowledging": (
+            max((len(item.acknowledged) for item in book.requests.values()), default=0),
+            MAX_ACKNOWLEDGING,
+        ),
+        "possibly acknowledging": (
+            max((len(item.possible) for item in book.outstanding.values()), default=0),
+            MAX_ACKNOWLEDGING,
+        ),
         "asking": (len(missing.asking), 100),
         "participants": (status.participants, sds.max_participants),
         "debt": (status.owed_acknowledgements, len(log.known)),
