@@ -1,7 +1,7 @@
 """Fuzz target: bytes as a script of inputs to one machine; nothing raises, bounds hold, honest messages get through.
 
 The first byte is an opcode, the rest its arguments; ``Script`` reads them. Left out is what is known to get the better
-of us (``tests/property/test_hostile_peers.py``): taking the id of an honest message that is still on its way, and
+of us (``tests/property/test_hostile_peers.py``): taking the id of a message that is still on its way, and
 segments of honest payloads with other bytes.
 """
 
@@ -113,12 +113,11 @@ def pool() -> tuple[SdsMessage, ...]:
 
 
 @cache
-def honest() -> tuple[frozenset[str], frozenset[bytes]]:
-    """Return the ids and payload hashes of the honest participant's messages in the pool."""
-    own = [message for message in pool() if message.sender_id == ALICE]
-    segments = [segment_in(message) for message in own]
+def reserved() -> tuple[frozenset[str], frozenset[bytes]]:
+    """Return the ids of the pool, and the payload hashes of the honest participant's messages in it."""
+    segments = [segment_in(message) for message in pool() if message.sender_id == ALICE]
     return (
-        frozenset(message.message_id for message in own),
+        frozenset(message.message_id for message in pool()),
         frozenset(item.entire_message_hash for item in segments if item is not None),
     )
 
@@ -135,7 +134,7 @@ class Run:
         """Let the machine receive bytes, unless they are what is left out."""
         message = decoded(data)
         if message is not None and data not in self.made:
-            ids, hashes = honest()
+            ids, hashes = reserved()
             if poisons(message, hashes) or (burns_id(message) and message.message_id in ids):
                 return
         self.given.append(data)
