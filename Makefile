@@ -14,6 +14,11 @@ PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
 # this list with the first test that uses it, where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it.
 TEST_EXTRAS := dev,postgres
 
+# The published JavaScript implementation of SDS, which tests/interop talks to. Without Node.js and npm, or when
+# the packages cannot be had, everything else goes on, and those tests skip.
+JS := tests/interop/js
+JS_PEER := $(JS)/node_modules/.installed
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test style types architecture unit property sim interop integration fuzz coverage bench wheel clean
 
@@ -23,7 +28,7 @@ help: ## show this list
 demo: $(VENV)/.installed ## send a file (FILE=, default: a large one of Python's own) through a lossy network
 	@$(VENV)/bin/reliable-channel demo $${FILE:+"$$FILE"}
 
-test: style types ## install what the tests need, then check style and types and run all tests
+test: style types $(JS_PEER) ## install what the tests need, then check style and types and run all tests
 	$(PY) -m pytest
 
 style: $(VENV)/.installed-tests ## ruff: lint and format
@@ -45,7 +50,7 @@ property: $(VENV)/.installed-tests ## what holds for every input (Hypothesis)
 sim: $(VENV)/.installed-tests ## whole groups in virtual time on a lossy network
 	$(PY) -m pytest tests/simulation
 
-interop: $(VENV)/.installed-tests ## bytes of and for other implementations
+interop: $(VENV)/.installed-tests $(JS_PEER) ## bytes of and for other implementations, and talks with one
 	$(PY) -m pytest tests/interop
 
 integration: $(VENV)/.installed-tests ## real files, processes, event loops
@@ -68,6 +73,7 @@ wheel: $(VENV)/.installed-tests ## source distribution and wheel, in dist/
 
 clean: ## remove everything that make made, .venv included
 	rm -rf $(VENV) build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(JS)/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- The environment -----------------------------------------------------------------------------
@@ -92,3 +98,10 @@ $(VENV)/.installed-tests: $(PY) pyproject.toml reliable_channel/_version.py Make
 	@echo "Installing the package and what its tests need into $(VENV) ..."
 	@$(PIP) install --editable ".[$(TEST_EXTRAS)]"
 	@touch $@ $(VENV)/.installed
+
+$(JS_PEER): $(JS)/package.json $(JS)/package-lock.json $(JS)/.npmrc
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	    echo "note: no Node.js or no npm; the tests that talk to the JavaScript implementation skip"; \
+	elif echo "Installing the JavaScript implementation into $(JS) ..." \
+	    && (cd $(JS) && npm ci --silent >/dev/null 2>&1); then touch $@; \
+	else echo "note: npm ci failed in $(JS); the tests that talk to the JavaScript implementation skip"; fi

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import ClassVar, Self, TypeAlias, cast
 
 from reliable_channel.records import EventRecord
@@ -174,18 +175,24 @@ _COLUMNS = {
     "channel_id", "sequence", "time_ns", "request_id", "message_id", "sender_id", "message"
 }  # fmt: skip
 
-_DETAILS: dict[type[ChannelEvent], tuple[str, ...]] = {
-    kind: tuple(item.name for item in fields(kind) if item.name not in _COLUMNS)
-    for kind in DURABLE_EVENTS.values()
+_DETAILS: dict[str, tuple[str, ...]] = {
+    name: tuple(item.name for item in fields(kind) if item.name not in _COLUMNS)
+    for name, kind in DURABLE_EVENTS.items()
 }
 """Fields of each kind of event that have no column of their own."""
 
-_encode_detail = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=64, typed=True)  # most events of a kind say the same
+def _detail(name: str, *values: object) -> str:
+    """Return the JSON object of an event's fields that have no column."""
+    return _encode(dict(zip(_DETAILS[name], values, strict=True))) if values else ""
 
 
 def event_to_record(event: ChannelEvent) -> EventRecord:
     """Return the row of the event log that holds this event."""
-    detail = {name: getattr(event, name) for name in _DETAILS[type(event)]}
+    others = [getattr(event, name) for name in _DETAILS[event.name]]
     return EventRecord(
         sequence=event.sequence,
         name=event.name,
@@ -194,7 +201,7 @@ def event_to_record(event: ChannelEvent) -> EventRecord:
         message_id=getattr(event, "message_id", None),
         sender_id=getattr(event, "sender_id", None),
         payload=getattr(event, "message", None),
-        detail=_encode_detail(detail) if detail else "",
+        detail=_detail(event.name, *others),
     )
 
 

@@ -9,17 +9,18 @@ Spec: RELIABLE-CHANNEL-API, Scalable Data Sync, and LIP-109: what state must be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
+from reliable_channel import values
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
 RecordKey: TypeAlias = tuple[str | int | bytes, ...]
 """Identifies a row within its type and channel."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRecord:
     """What a channel is and the clocks that must not go back; one row per channel."""
 
@@ -45,7 +46,7 @@ class ChannelRecord:
     """Logged ids that no logged message names: the next message of ours names them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
     """One known message id: ours, or accepted, or rebuilt."""
 
@@ -63,7 +64,7 @@ class LogRecord:
     """Data segments of that payload."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRecord:
     """An accepted data segment whose payload is not delivered yet: incomplete, or parked."""
 
@@ -78,7 +79,7 @@ class PendingRecord:
     """The SDS content: an encoded segment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One ``send``."""
 
@@ -96,7 +97,7 @@ class RequestRecord:
     """Who has acknowledged most of it; whoever came first to as many keeps that place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRecord:
     """One data segment of a request that is not final: the outgoing buffer and the send queue."""
 
@@ -117,7 +118,7 @@ class OutgoingRecord:
     """When the running acknowledgement timer ends; 0 when none runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRecord:
     """Bytes of a message, written once: ``content`` at send, ``header`` when its SDS bytes are frozen."""
 
@@ -127,7 +128,7 @@ class BodyRecord:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgementRecord:
     """Which data segments of a request one participant has."""
 
@@ -140,7 +141,7 @@ class AcknowledgementRecord:
     """Bit i, counted from the least significant of the first byte, is segment i."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class DebtRecord:
     """An id that this participant still owes an acknowledgement for."""
 
@@ -148,7 +149,7 @@ class DebtRecord:
     message_id: MessageId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecord:
     """An id that was declared lost: it counts as met, and comes late if it still comes."""
 
@@ -157,7 +158,7 @@ class LostRecord:
     lost_ns: Nanoseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedRecord:
     """A payload that was rebuilt: a late segment of it never delivers again."""
 
@@ -169,7 +170,7 @@ class CompletedRecord:
     completed_ns: Nanoseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
     """One durable event."""
 
@@ -185,7 +186,7 @@ class EventRecord:
     """JSON object of the event's other fields; empty when there are none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
     """Transmissions counted in an epoch. It belongs to no channel and never goes back.
 
@@ -245,6 +246,17 @@ def rows_of(snapshot: Snapshot, kind: type[R]) -> list[R]:
     return cast("list[R]", list(snapshot.get(cast("type[Record]", kind), ())))
 
 
+def key_reader(kind: type[Record]) -> Callable[[Record], RecordKey]:
+    """Return what reads the key of rows of one type; made once, so that reading takes one call."""
+    if not kind.key_fields:
+        return lambda _: ()
+    read: Callable[[Record], Any] = attrgetter(*kind.key_fields)
+    return read if len(kind.key_fields) > 1 else lambda record: (read(record),)
+
+
+KEY_READERS: Final = {kind: key_reader(kind) for kind in RECORD_TYPES}
+
+
 def key_of(record: Record) -> RecordKey:
     """Return what identifies the row within its type and channel."""
-    return tuple(getattr(record, name) for name in record.key_fields)
+    return KEY_READERS[type(record)](record)

@@ -17,7 +17,9 @@ from typing import Final, TypeAlias
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.rate_limit import Admission, ChannelBudget, TrafficClass
 from reliable_channel.core.requests import OutgoingSegment, Request
+from reliable_channel.core.sds.repair import RepairAnswer
 from reliable_channel.core.timers import Timers
+from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, Nanoseconds, RequestId
 
 QUEUE_TIMER: Final = ("queue", "")
@@ -31,6 +33,8 @@ class SyncTurn:
     """It breaks a silence; nothing is owed."""
     named: tuple[MessageId, ...] = ()
     """Owed ids that it settled, to be owed again should it fail."""
+    asked: tuple[HistoryEntry, ...] = ()
+    """Repair requests that it made, to be made again should it fail."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +48,14 @@ class ParityTurn:
     """The encoded content field."""
 
 
-Turn: TypeAlias = OutgoingSegment | SyncTurn | ParityTurn
+@dataclass(slots=True, eq=False)
+class AnswerTurn:
+    """A message of anybody that waits to be sent again, because others asked for it."""
+
+    answer: RepairAnswer
+
+
+Turn: TypeAlias = OutgoingSegment | SyncTurn | ParityTurn | AnswerTurn
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +103,14 @@ class DispatchQueue:
         if not queue and self.budget.enabled:
             self.budget.set_waiting(traffic, now)
         queue.setdefault(segment_id, turn)
+
+    def put_segment(
+        self, traffic: TrafficClass, segment: OutgoingSegment, now: Nanoseconds
+    ) -> None:
+        """Let a data segment wait, unless it does so already in any class."""
+        if not segment.queued:
+            segment.queued = True
+            self.put(traffic, segment.segment_id, segment, now)
 
     def discard(self, traffic: TrafficClass, segment_id: RequestId) -> bool:
         """Let something wait no longer; say whether it did."""

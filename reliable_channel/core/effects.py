@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from reliable_channel import values
 from reliable_channel.events import ChannelEvent
 from reliable_channel.records import Changes
 from reliable_channel.types import Nanoseconds, RequestId
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class Publish:
     """Encrypt these bytes, hand them to the node and report the outcome under ``segment_id``."""
 

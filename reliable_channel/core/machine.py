@@ -21,21 +21,30 @@ from random import Random
 from typing import Final
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
+from reliable_channel.core.acceptance import Acceptance, Arrival
+from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue
 from reliable_channel.core.effects import Effects
-from reliable_channel.core.incoming import MISSING_TIMER, SETTLE_TIMER, IncomingPipeline
+from reliable_channel.core.incoming import IncomingPipeline
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
-from reliable_channel.core.reassembly import Reassembler
+from reliable_channel.core.reassembly import IncomingPayload, Reassembler
 from reliable_channel.core.requests import RequestState, SegmentState
-from reliable_channel.core.restore import restore_incoming, restore_outgoing
-from reliable_channel.core.sds.causal import MET_RING, IdRing
+from reliable_channel.core.restore import (
+    check_kept,
+    restore_archive,
+    restore_incoming,
+    restore_outgoing,
+)
+from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
+from reliable_channel.core.sds.gaps import MISSING_TIMER, SETTLE_TIMER, Gaps
 from reliable_channel.core.sds.missing import FETCH_TIMER
+from reliable_channel.core.sds.repair import REPAIR_TIMER
 from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
 from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segmenter
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.timers import TimerKey
-from reliable_channel.errors import ConfigurationError, RequestNotFoundError
+from reliable_channel.errors import RequestNotFoundError
 from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Snapshot, rows_of
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
@@ -86,6 +95,12 @@ class ChannelStatus:
     incomplete_payloads: int
     parked_messages: int
     missing_messages: int
+    repair_requests: int
+    """Missing messages that other participants are or will be asked for (SDS-R)."""
+    repair_answers: int
+    """Others' requests that will be answered unless somebody else does."""
+    full_messages: int
+    """Messages kept whole to answer such requests."""
     owed_acknowledgements: int
     participants: int
     counters: dict[str, int]
@@ -163,10 +178,25 @@ class ChannelMachine:
         )
         passing = IdRing(MET_RING)
         self.outgoing = OutgoingPipeline(self.state, segmenter, self.queue, passing)
-        self.incoming = IncomingPipeline(
-            self.state, self.outgoing, Reassembler(segmentation), passing, max_message_bytes
+        self.reassembler = Reassembler(segmentation)
+        self.causal = CausalOrder(sds, self.state.log, self.state.outbox, passing, self.deliver)
+        self.causal.floor = record.floor if record else now // MS
+        self.gaps = Gaps(self.state, self.causal)
+        self.acceptance = Acceptance(self.state, self.causal, self.gaps)
+        self.delivery = Delivery(
+            self.state, self.budget, self.reassembler, self.causal, self.gaps, self.acceptance
         )
-        self.incoming.causal.floor = record.floor if record else now // MS
+        self.incoming = IncomingPipeline(
+            self.state,
+            self.outgoing,
+            self.reassembler,
+            self.causal,
+            self.gaps,
+            self.acceptance,
+            self.delivery,
+            self.outgoing.responder,
+            max_message_bytes,
+        )
         self.started = False
         self.take_back(snapshot, now)
 
@@ -182,14 +212,13 @@ class ChannelMachine:
 
     def take_back(self, snapshot: Snapshot, now: Nanoseconds) -> None:
         """Take the kept rows back; what that asks for is among the effects of the next input."""
-        self.incoming.now = now
+        self.state.now = now
         self.state.log.restore(rows_of(snapshot, LogRecord))
-        for debt in rows_of(snapshot, DebtRecord):
-            known = self.state.log.known.get(debt.message_id)
-            if known is not None:
-                self.state.debt.add(debt.message_id, known.payload, known.segment_count)
+        owed = rows_of(snapshot, DebtRecord)
+        self.outgoing.outcomes.owe_again(row.message_id for row in owed)
+        restore_archive(self.state, snapshot)
         restore_outgoing(self.outgoing, snapshot, now)
-        restore_incoming(self.incoming, snapshot, now)
+        restore_incoming(self.delivery, snapshot)
 
     def send(
         self, payload: object, now: Nanoseconds, *, ephemeral: bool = False
@@ -215,7 +244,7 @@ class ChannelMachine:
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
         """Undo a ``send`` whose effects could not be made durable, as if it had never been made."""
-        self.outgoing.withdraw(request_id, now)
+        self.outgoing.outcomes.withdraw(request_id, now)
         return self.conclude(now)
 
     def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> Effects:
@@ -226,7 +255,8 @@ class ChannelMachine:
             transport_hash: Under which a store has it; None when no store keeps it.
             now: Unix time, nanoseconds.
         """
-        self.incoming.receive(data, transport_hash, now)
+        self.state.now = now
+        self.incoming.receive(Arrival(data, transport_hash))
         return self.conclude(now)
 
     def refuse(self, reason: str, now: Nanoseconds) -> Effects:
@@ -271,17 +301,19 @@ class ChannelMachine:
             found: Transport hash and decrypted bytes of each message it had; None where it does not decrypt.
             now: Unix time, nanoseconds.
         """
-        self.incoming.fetched(found, now)
+        self.state.now = now
+        self.incoming.fetched(found)
         return self.conclude(now)
 
     def fetch_failed(self, now: Nanoseconds) -> Effects:
         """Take note that the store could not be asked."""
-        self.incoming.missing.failed(now)
+        self.state.now = now
+        self.gaps.failed()
         return self.conclude(now)
 
     def tick(self, now: Nanoseconds) -> Effects:
         """Let everything happen whose time has come."""
-        self.incoming.now = now
+        self.state.now = now
         while (key := self.state.timers.pop_due(now)) is not None:
             self.fire(key, now)
         return self.conclude(now)
@@ -338,9 +370,12 @@ class ChannelMachine:
             open_bytes=book.open_octets,
             waiting=self.queue.waiting(),
             in_flight=len(self.queue.in_flight),
-            incomplete_payloads=len(self.incoming.reassembler.sets),
-            parked_messages=len(self.incoming.causal.parked),
-            missing_messages=len(self.incoming.missing),
+            incomplete_payloads=len(self.reassembler.sets),
+            parked_messages=len(self.causal.parked),
+            missing_messages=len(self.gaps.missing),
+            repair_requests=len(state.repairs),
+            repair_answers=len(self.outgoing.responder.answers),
+            full_messages=len(state.archive),
             owed_acknowledgements=len(state.debt),
             participants=len(state.participants.heard),
             counters=dict(sorted(state.outbox.counters.items())),
@@ -349,66 +384,49 @@ class ChannelMachine:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def deliver(self, payload: IncomingPayload) -> None:
+        """Hand on a payload whose turn has come; causal order is made before what delivers."""
+        self.delivery.deliver(payload)
+
     def fire(self, key: TimerKey, now: Nanoseconds) -> None:
         """Act on one timer that has ended."""
         match key:
             case ("ack", str(segment_id)):
-                self.outgoing.timed_out(segment_id, now)
+                self.outgoing.acknowledgements.timed_out(segment_id, now)
             case ("redo", str(segment_id)):
                 self.outgoing.redo(segment_id, now)
             case ("set", int(serial)):
-                self.incoming.set_timed_out(serial)
+                self.delivery.set_timed_out(serial)
+            case ("answer", str(message_id)):
+                self.outgoing.responder.answer_due(message_id, now)
             case ("dependency", int(serial)):
-                self.incoming.dependency_timed_out(serial)
+                self.gaps.dependency_timed_out(serial)
             case _ if key == SYNC_TIMER:
-                self.outgoing.sync_due(now, idle=False)
+                self.outgoing.syncs.sync_due(now)
             case _ if key == IDLE_TIMER:
-                self.outgoing.idle_due(now)
+                self.outgoing.syncs.idle_due(now)
             case _ if key == MISSING_TIMER:
-                self.incoming.expire_missing()
+                self.gaps.expire_missing()
+            case _ if key == REPAIR_TIMER:
+                self.state.repairs.ripen(now)
+                self.state.sync.owe(now, self.state.group(now))
             case _ if key == SETTLE_TIMER:
-                self.incoming.settle()
+                self.gaps.settle()
             case _ if key == FETCH_TIMER:
-                self.incoming.ask()
+                self.gaps.ask()
             case _:
                 # Nothing to do but what `conclude` does at the end of every input.
                 assert key == QUEUE_TIMER, key
 
     def conclude(self, now: Nanoseconds) -> Effects:
         """End an input: publish and fetch what may be, write the channel's row, hand out the effects."""
-        self.incoming.now = now
+        self.state.now = now
         if self.started:
             self.outgoing.pump(now)
-            self.incoming.ask_when_due()
-        self.incoming.evict()
-        record = self.state.record(self.incoming.causal.floor)
+            self.gaps.ask_when_due()
+        self.acceptance.evict()
+        record = self.state.record(self.causal.floor)
         if record != self.state.written:
             self.state.written = record
             self.state.outbox.put_at((), record)
         return self.state.outbox.take()
-
-
-def check_kept(
-    record: ChannelRecord | None, content_topic: str, sender_id: ParticipantId, sds: SdsConfig
-) -> None:
-    """Refuse to go on with kept state under settings that it was not made with.
-
-    Raises:
-        ConfigurationError: Naming every difference.
-    """
-    if record is None:
-        return
-    pairs = (
-        ("content_topic", record.content_topic, content_topic),
-        ("sender_id", record.sender_id, sender_id),
-        ("bloom_capacity", record.bloom_capacity, sds.bloom_capacity),
-        ("bloom_error_rate", record.bloom_error_rate, sds.bloom_error_rate),
-    )
-    problems = [
-        f"{name} is {kept!r} in the kept state and cannot become {given!r}; "
-        "use it, or forget the channel with store.purge_channel"
-        for name, kept, given in pairs
-        if kept != given
-    ]
-    if problems:
-        raise ConfigurationError(problems)

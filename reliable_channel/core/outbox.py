@@ -57,12 +57,16 @@ class Outbox:
         self.effects.fetches.append(Fetch(hashes))
 
     def emit(self, event: ChannelEvent) -> None:
-        """Give a durable event its place in the log, store it and show it; a live one is only shown."""
+        """Give a durable event its place in the log, store it and show it; a live one is only shown.
+
+        Args:
+            event: Just made: nobody else has it yet.
+        """
         if not isinstance(event, MessageProgressEvent):
             self.last_sequence += 1
-            event = event.with_sequence(self.last_sequence)
-            record = event_to_record(event)
-            self.put_at((record.sequence,), record)
+            # In place, since nobody has seen it: a copy takes longer than everything else here.
+            object.__setattr__(event, "sequence", self.last_sequence)
+            self.put_at((self.last_sequence,), event_to_record(event))
         self.effects.events.append(event)
 
     def count(self, name: str, amount: int = 1) -> None:

@@ -1,56 +1,46 @@
-"""The way out: segment, make SDS messages, wait for the budget, hand to the node, watch acknowledgements.
+"""The way out: segment, give ids, wait for the budget, hand to the node, take note of what it reports.
 
 ::
 
     send ─ split ─ ids, Lamport times, histories ─► FRESH ─┐
-                              acknowledgement timer ─► REPAIR ─┤  epoch   freeze SDS
-                                       ack debt, idle ─► SYNC ─┼► budget ─► header ─► Publish
+                              acknowledgement timer ─► REPAIR ─┤  epoch   SDS bytes
+                                       ack debt, idle ─► SYNC ─┼► budget ─► composer ─► Publish
                                        parity segments ─► PARITY ─┘
     published ─► sent, timer runs      publish_failed ─► again later, or send-error
-    history, filter of others ─► evidence ─► delivered       timer ─► again, or delivery-error
 
-It must not deliver anything to the application but what became of its own requests.
+It must not judge what others say about our messages (``acknowledgements``), nor end a request itself (``outcomes``).
 
 Spec: RELIABLE-CHANNEL-API, Outgoing message processing; LIP-109 (SDS), Send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-from reliable_channel.core import reed_solomon
-from reliable_channel.core.dispatch import DispatchQueue, InFlight, ParityTurn, SyncTurn
+from reliable_channel.core.dispatch import AnswerTurn, DispatchQueue, InFlight, ParityTurn, SyncTurn
 from reliable_channel.core.effects import Publish
-from reliable_channel.core.hashing import keccak256_parts
+from reliable_channel.core.outcomes import Outcomes
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestBook, RequestState
-from reliable_channel.core.sds.bloom import BloomShape, hash_pair
+from reliable_channel.core.sds.acknowledgements import Acknowledgements
+from reliable_channel.core.sds.bloom import hash_pair
 from reliable_channel.core.sds.causal import IdRing
+from reliable_channel.core.sds.composer import MessageComposer
 from reliable_channel.core.sds.log import KnownMessage
-from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
+from reliable_channel.core.sds.repair import RepairAnswer
+from reliable_channel.core.sds.responder import RepairResponder
+from reliable_channel.core.sds.sync import SyncScheduler
 from reliable_channel.core.segmentation import Segmenter
 from reliable_channel.core.state import ChannelState, salted_id
-from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage, content_suffix
+from reliable_channel.core.wire import content_suffix
 from reliable_channel.errors import (
     ChannelFullError,
     EmptyPayloadError,
     InvalidPayloadError,
     MessageTooLargeError,
 )
-from reliable_channel.events import (
-    MessageDeliveredEvent,
-    MessageDeliveryErrorEvent,
-    MessageProgressEvent,
-    MessageQueuedEvent,
-    MessageSendErrorEvent,
-    MessageSentEvent,
-)
 from reliable_channel.records import BodyRecord
-from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds, ParticipantId, RequestId
-
-MAX_FILTER_RATIO: Final = 0.6
-"""A filter with more of its bits set says yes too easily to be evidence."""
+from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds, RequestId
 
 REDO_FIRST_NS: Final = SECOND
 """First wait after the node failed to take a message; it doubles up to ``REDO_LONGEST_NS``."""
@@ -59,13 +49,23 @@ REDO_LONGEST_NS: Final = 16 * SECOND
 
 
 class OutgoingPipeline:
-    """Requests of ours, from ``send`` to their final event.
+    """Requests of ours, from ``send`` to the node and back.
 
     Args:
         state: What both directions share.
         segmenter: Cuts payloads.
         queue: What waits for its turn.
         passing: Ids of syncs and ephemerals; ours go there too, so that echoes are known.
+
+    Attributes:
+        book: All requests.
+        outcomes: How they end.
+        acknowledgements: What others say about them.
+        composer: Makes the bytes.
+        syncs: Lets sync messages wait for their turn.
+        responder: Answers others' repair requests.
+        hear: What the way in calls with the evidence in a message of others.
+        drop_needless_sync: What it calls after that.
     """
 
     def __init__(
@@ -74,19 +74,15 @@ class OutgoingPipeline:
         self.state = state
         self.segmenter = segmenter
         self.queue = queue
-        self.passing = passing
         self.book = RequestBook(state.sds.max_finished_requests, state.outbox)
-        self.segments: dict[RequestId, OutgoingSegment] = {}
+        self.outcomes = Outcomes(state, self.book, queue, passing, segmenter)
+        self.acknowledgements = Acknowledgements(state, self.book, queue, self.outcomes)
+        self.composer = MessageComposer(state, passing, segmenter.sync_entry_room)
+        self.syncs = SyncScheduler(state.sync, queue, state.group)
+        self.responder = RepairResponder(state, self.book, queue)
+        self.hear = self.acknowledgements.hear
+        self.drop_needless_sync = self.syncs.drop_needless
         self.unannounced: list[Request] = []
-        self.last_sync_ns = 0
-        self.sync_count = 0
-        backoff = state.sds.retransmission_backoff
-        self.backoff = backoff if backoff is not None else (2.0 if queue.budget.enabled else 1.0)
-        self.shape = (
-            BloomShape(state.sds.bloom_capacity, state.sds.bloom_error_rate)
-            if state.sds.bloom_capacity
-            else None
-        )
 
     # -- send -------------------------------------------------------------------------------------
 
@@ -141,8 +137,7 @@ class OutgoingPipeline:
         self.book.open(request)
         self.state.outbox.put(request.record())
         for segment in request.segments:
-            self.segments[segment.segment_id] = segment
-            self.enqueue(TrafficClass.FRESH, segment, now)
+            self.queue.put_segment(TrafficClass.FRESH, segment, now)
         self.enqueue_parity(request, contents, wrap_ns, now)
         self.unannounced.append(request)
         self.state.outbox.count("requests")
@@ -166,6 +161,8 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             request.segments.append(segment)
+            # With `message_id="content"` an equal one may be kept for repairs; this one will be in its place.
+            state.archive.forget((message_id,))
             state.outbox.put(BodyRecord(message_id=message_id, part="content", data=segment.suffix))
             state.outbox.put(segment.record())
             if not request.ephemeral:
@@ -200,25 +197,7 @@ class OutgoingPipeline:
 
         Spec: LIP-243, Reed-Solomon; docs/wire.md, parity and causal order.
         """
-        first = SegmentMessage.decode(contents[0])
-        if not first.parity_segment_count:
-            return
-        chunk = len(first.payload)
-        shards = [SegmentMessage.decode(item).payload.ljust(chunk, b"\0") for item in contents]
-        code = self.state.segmentation.parity_code
-        parity = reed_solomon.encode_parity(shards, first.parity_segment_count, code)
-        for index, shard in enumerate(parity):
-            content = SegmentMessage(
-                entire_message_hash=first.entire_message_hash,
-                data_segment_count=first.data_segment_count,
-                payload=shard,
-                parity_segment_index=index,
-                parity_segment_count=first.parity_segment_count,
-                is_parity=True,
-                original_payload_length=first.original_payload_length,
-                parity_code=first.parity_code,
-                wrap_time_ns=first.wrap_time_ns,
-            ).encode()
+        for index, content in enumerate(self.segmenter.add_parity(contents)):
             turn = ParityTurn(
                 request=request,
                 message_id=salted_id(self.state.sender_id, wrap_ns, content),
@@ -226,12 +205,6 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             self.queue.put(TrafficClass.PARITY, turn.segment_id, turn, now)
-
-    def enqueue(self, traffic: TrafficClass, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Let a segment wait for its turn; it is queued at most once."""
-        if not segment.queued:
-            segment.queued = True
-            self.queue.put(traffic, segment.segment_id, segment, now)
 
     # -- dispatch ---------------------------------------------------------------------------------
 
@@ -250,8 +223,10 @@ class OutgoingPipeline:
             self.dispatch_segment(segment_id, turn, now)
         elif isinstance(turn, ParityTurn):
             self.dispatch_parity(turn, now)
-        else:
+        elif isinstance(turn, SyncTurn):
             self.dispatch_sync(segment_id, turn, now)
+        else:
+            self.dispatch_answer(segment_id, turn.answer, now)
 
     def dispatch_segment(
         self, segment_id: RequestId, segment: OutgoingSegment, now: Nanoseconds
@@ -263,106 +238,55 @@ class OutgoingPipeline:
         if segment.propagated:
             segment.retransmissions += 1
             self.state.outbox.count("retransmissions")
+        ephemeral = segment.request.ephemeral
         if segment.header is None:
-            segment.header = self.freeze(segment, now)
+            segment.header = self.first_header(segment, now)
         self.state.outbox.put(segment.record())
-        self.state.outbox.count("transmissions")
-        self.state.outbox.publish(
-            Publish(
-                segment_id,
-                segment.header + segment.suffix,
-                segment.request.ephemeral,
-                self.queue.expiry(now),
-            )
-        )
+        self.publish(segment_id, segment.header + segment.suffix, now, ephemeral=ephemeral)
 
-    def freeze(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:
-        """Encode all fields of a segment's SDS message but its content, and keep them.
+    def first_header(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:
+        """Return all of a segment's SDS message but its content, as it stays from now on.
 
-        Bloom filter and retrieval hints are those of now. Ids that were never published are left out.
+        With ``message_id="content"`` an equal segment of an open request may have gone out: it is the same message.
         """
-        state = self.state
-        if segment.request.ephemeral:
-            message = self.plain_message(segment.message_id)
-            self.passing.add(segment.message_id)
-        else:
-            history = state.log.dispatch_history(segment.history)
-            message = SdsMessage(
-                sender_id=state.sender_id,
-                message_id=segment.message_id,
-                channel_id=state.channel_id,
-                lamport_timestamp=segment.lamport,
-                causal_history=history,
-                bloom_filter=state.log.bloom_bytes(),
-            )
-            segment.settled = tuple(state.debt.settle(entry.message_id for entry in history))
-            group = state.group(now)
-            state.sync.owe(now, group)
-            state.sync.active(now, group)
-        header = message.encode()
-        state.outbox.put(BodyRecord(message_id=segment.message_id, part="header", data=header))
+        for twin in self.outcomes.twins(segment):
+            if twin.header is not None:
+                return twin.header
+        header = self.composer.freeze(segment)
+        if not segment.request.ephemeral:
+            group = self.state.group(now)
+            self.state.sync.owe(now, group)
+            self.state.sync.active(now, group)
         return header
 
-    def plain_message(
-        self, message_id: MessageId, history: tuple[HistoryEntry, ...] = ()
-    ) -> SdsMessage:
-        """Return an ephemeral SDS message without content."""
-        return SdsMessage(
-            sender_id=self.state.sender_id,
-            message_id=message_id,
-            channel_id=self.state.channel_id,
-            causal_history=history,
-        )
-
     def dispatch_parity(self, turn: ParityTurn, now: Nanoseconds) -> None:
-        """Publish a parity segment; it carries the history of the payload's first segment."""
-        history: tuple[HistoryEntry, ...] = ()
-        if not turn.request.ephemeral and turn.request.segments:
-            history = self.state.log.entries(turn.request.segments[0].history)
-        self.passing.add(turn.message_id)
-        self.state.outbox.count("transmissions")
+        """Publish a parity segment."""
         self.state.outbox.count("parity_transmissions")
-        header = self.plain_message(turn.message_id, history).encode()
-        self.state.outbox.publish(
-            Publish(
-                turn.segment_id,
-                header + turn.suffix,
-                ephemeral=True,
-                expires_ns=self.queue.expiry(now),
-            )
-        )
+        data = self.composer.compose_parity(turn)
+        self.publish(turn.segment_id, data, now, ephemeral=True)
 
     def dispatch_sync(self, segment_id: RequestId, turn: SyncTurn, now: Nanoseconds) -> None:
-        """Compose and publish a sync message."""
-        state = self.state
-        self.last_sync_ns = max(now, self.last_sync_ns + 1)
-        named = state.sync.compose(self.segmenter.sync_entry_room)
-        message_id = keccak256_parts(
-            state.sender_id.encode(), str(self.last_sync_ns).encode()
-        ).hex()
-        message = SdsMessage(
-            sender_id=state.sender_id,
-            message_id=message_id,
-            channel_id=state.channel_id,
-            lamport_timestamp=state.next_lamport(now),
-            causal_history=state.log.entries(named),
-            bloom_filter=state.log.bloom_bytes(),
-        )
-        turn.named = tuple(state.debt.settle(named))
-        self.passing.add(message_id)
-        group = state.group(now)
-        state.timers.cancel(SYNC_TIMER)
-        state.sync.urgent = False
-        state.sync.owe(now, group)
-        if turn.idle:
-            state.sync.sent_idle(now, group)
-        else:
-            state.sync.put_off(now, group)
-        state.outbox.count("transmissions")
-        state.outbox.count("syncs_sent")
-        state.outbox.publish(
-            Publish(segment_id, message.encode(), ephemeral=True, expires_ns=self.queue.expiry(now))
-        )
+        """Publish a sync message."""
+        self.state.outbox.count("syncs_sent")
+        data = self.composer.compose_sync(turn, now)
+        self.syncs.gone_out(turn, now)
+        self.publish(segment_id, data, now, ephemeral=True)
+
+    def dispatch_answer(
+        self, segment_id: RequestId, answer: RepairAnswer, now: Nanoseconds
+    ) -> None:
+        """Publish what others asked for, as its sender encoded it."""
+        self.state.outbox.count("repairs_answered")
+        self.responder.gone_out(answer, now)
+        self.publish(segment_id, answer.data, now, ephemeral=answer.in_store)
+
+    def publish(
+        self, segment_id: RequestId, data: bytes, now: Nanoseconds, *, ephemeral: bool
+    ) -> None:
+        """Give bytes to the node."""
+        self.state.outbox.count("transmissions")
+        expires_ns = self.queue.expiry(now)
+        self.state.outbox.publish(Publish(segment_id, data, ephemeral, expires_ns))
 
     def announce(self, now: Nanoseconds) -> None:
         """Tell the application which requests have to wait for the rate limiter, once each."""
@@ -381,48 +305,7 @@ class OutgoingPipeline:
             expected = self.queue.budget.expected_admission(
                 TrafficClass.FRESH, now, places.get(queued[0], 0)
             )
-            self.state.outbox.count("requests_queued")
-            self.state.outbox.emit(
-                MessageQueuedEvent(
-                    channel_id=self.state.channel_id,
-                    time_ns=now,
-                    request_id=request.request_id,
-                    expected_at=expected,
-                )
-            )
-
-    def sync_due(self, now: Nanoseconds, *, idle: bool) -> None:
-        """Let a sync message wait for its turn, unless there is nothing to say or one waits already."""
-        state = self.state
-        if idle:
-            if not state.log.order:
-                state.sync.put_off(now, state.group(now))
-                return
-        else:
-            if not state.debt:
-                return
-            spaced = self.last_sync_ns + self.queue.budget.sync_spacing(now)
-            if spaced > now:
-                state.timers.set(SYNC_TIMER, spaced)
-                return
-        if not self.queue.queues[TrafficClass.SYNC]:
-            self.sync_count += 1
-            turn = SyncTurn(idle=idle)
-            self.queue.put(TrafficClass.SYNC, f"sync:{self.sync_count}", turn, now)
-
-    def drop_needless_sync(self) -> None:
-        """Let a waiting sync go when nothing is owed any more: somebody else has acknowledged."""
-        if self.state.debt:
-            return
-        for segment_id, turn in list(self.queue.queues[TrafficClass.SYNC].items()):
-            if isinstance(turn, SyncTurn) and not turn.idle:
-                self.queue.discard(TrafficClass.SYNC, segment_id)
-
-    def idle_due(self, now: Nanoseconds) -> None:
-        """Break a silence."""
-        self.sync_due(now, idle=True)
-        if IDLE_TIMER not in self.state.timers:
-            self.state.sync.put_off(now, self.state.group(now))
+            self.outcomes.queued(request, expected, now)
 
     # -- what the node reports --------------------------------------------------------------------
 
@@ -439,60 +322,10 @@ class OutgoingPipeline:
             self.state.log.confirm_own(segment.message_id, transport_hash)
         if segment.request.is_final:
             return
-        self.propagated(segment, now)
+        self.outcomes.propagated(segment, now)
         if not segment.request.is_final:
-            self.start_timer(segment, now)
+            self.acknowledgements.start_timer(segment, now)
             self.state.outbox.put(segment.record())
-
-    def propagated(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Count a segment as handed to the network; the last one makes the request sent."""
-        request = segment.request
-        if segment.propagated:
-            return
-        segment.propagated = True
-        request.propagated += 1
-        if request.propagated == request.segment_count:
-            self.sent(request, now)
-        self.progress(request, now)
-
-    def sent(self, request: Request, now: Nanoseconds) -> None:
-        """Raise the sent event, once; it ends an ephemeral request."""
-        if request.sent:
-            return
-        request.sent = True
-        self.state.outbox.emit(
-            MessageSentEvent(
-                channel_id=self.state.channel_id, time_ns=now, request_id=request.request_id
-            )
-        )
-        if request.ephemeral:
-            self.finish(request, RequestState.SENT)
-        else:
-            self.state.outbox.put(request.record())
-
-    def progress(self, request: Request, now: Nanoseconds) -> None:
-        """Show how far a request is."""
-        self.state.outbox.emit(
-            MessageProgressEvent(
-                channel_id=self.state.channel_id,
-                time_ns=now,
-                request_id=request.request_id,
-                sent=request.propagated,
-                acknowledged=request.counts(),
-                total=request.segment_count,
-            )
-        )
-
-    def start_timer(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Let the acknowledgement timer run: it starts when the node has reported, never before.
-
-        Spec: RELIABLE-CHANNEL-API, acknowledgementTimeoutMs.
-        """
-        if segment.request.ephemeral:
-            return
-        wait = self.state.sds.acknowledgement_timeout_ms * MS
-        segment.deadline_ns = now + int(wait * self.backoff**segment.retransmissions)
-        self.state.timers.set(("ack", segment.segment_id), segment.deadline_ns)
 
     def publish_failed(
         self, segment_id: RequestId, error: str, now: Nanoseconds, *, retryable: bool
@@ -504,14 +337,16 @@ class OutgoingPipeline:
         self.state.outbox.count("publish_failures")
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
+        elif isinstance(flight.turn, AnswerTurn):
+            self.responder.failed(flight.turn.answer)
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False
             if segment.request.is_final:
                 self.failed_late(segment, now)
             elif segment.request.anybody_has(segment.index):
-                self.propagated(segment, now)
-                self.start_timer(segment, now)
+                self.outcomes.propagated(segment, now)
+                self.acknowledgements.start_timer(segment, now)
             else:
                 self.segment_failed(segment, error, now, retryable=retryable)
 
@@ -526,6 +361,8 @@ class OutgoingPipeline:
         self.state.outbox.count("expired_transmissions")
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
+        elif isinstance(flight.turn, AnswerTurn):
+            self.responder.due(flight.turn.answer, now)
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False
@@ -550,20 +387,13 @@ class OutgoingPipeline:
     def failed_late(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
         """Take an id out of the log that was in flight when its request ended, and never went out."""
         if segment.request.state is RequestState.SEND_ERROR and not segment.propagated:
-            self.withdraw_id(segment, now)
+            self.outcomes.withdraw_id(segment, now)
 
     def sync_failed(self, turn: SyncTurn, now: Nanoseconds) -> None:
-        """Owe again what a sync that did not go out had named."""
-        self.owe_again(turn.named)
-        if self.state.debt:
-            self.state.timers.set_earlier(SYNC_TIMER, now + REDO_FIRST_NS)
-
-    def owe_again(self, message_ids: Iterable[MessageId]) -> None:
-        """Put acknowledgements back that a message named and did not carry to anybody."""
-        for message_id in message_ids:
-            known = self.state.log.known.get(message_id)
-            if known is not None:
-                self.state.debt.add(message_id, known.payload, known.segment_count)
+        """Owe again what a sync that did not go out had named, and ask again for what it had asked for."""
+        self.outcomes.owe_again(turn.named)
+        self.state.repairs.put_back(turn.asked)
+        self.syncs.failed(now)
 
     def segment_failed(
         self, segment: OutgoingSegment, error: str, now: Nanoseconds, *, retryable: bool
@@ -578,230 +408,18 @@ class OutgoingPipeline:
             self.state.timers.set(("redo", segment.segment_id), now + wait)
         elif segment.propagated:
             segment.first_failure_ns = 0
-            self.start_timer(segment, now)
+            self.acknowledgements.start_timer(segment, now)
         else:
-            self.send_error(segment.request, error, now)
+            self.outcomes.send_error(segment.request, error, now)
 
     def redo(self, segment_id: RequestId, now: Nanoseconds) -> None:
         """Queue again what did not go out, unless the leader has it meanwhile."""
-        segment = self.segments.get(segment_id)
+        segment = self.book.segments.get(segment_id)
         if segment is None or segment.request.is_final:
             return
         if not segment.propagated:
-            self.enqueue(TrafficClass.FRESH, segment, now)
+            self.queue.put_segment(TrafficClass.FRESH, segment, now)
         elif segment.request.leader_has(segment.index):
-            self.start_timer(segment, now)
+            self.acknowledgements.start_timer(segment, now)
         else:
-            self.enqueue(TrafficClass.REPAIR, segment, now)
-
-    # -- acknowledgements -------------------------------------------------------------------------
-
-    def hear(
-        self,
-        participant: ParticipantId,
-        entries: Iterable[HistoryEntry],
-        bloom_filter: bytes | None,
-        now: Nanoseconds,
-    ) -> None:
-        """Take what a participant's message says about segments of ours.
-
-        Args:
-            participant: Who sent the message.
-            entries: Its causal history: exact acknowledgements.
-            bloom_filter: Its filter, weak evidence; None when it has none, or the message was heard before.
-            now: Unix time, nanoseconds.
-
-        Spec: LIP-109 (SDS), Receive: review acknowledgement status.
-        """
-        touched: dict[RequestId, Request] = {}
-        for entry in entries:
-            for request, index in self.book.index.get(entry.message_id, ()):
-                if request.acknowledge(participant, index):
-                    touched[request.request_id] = request
-        if bloom_filter and self.book.outstanding:
-            for segment in self.possible(participant, bloom_filter):
-                if segment.request.acknowledge(participant, segment.index):
-                    touched[segment.request.request_id] = segment.request
-        for request in touched.values():
-            if request.request_id in self.book.requests:  # the end of one may forget another
-                self.acknowledged(request, participant, now)
-
-    def possible(self, participant: ParticipantId, data: bytes) -> list[OutgoingSegment]:
-        """Count what a filter holds; return what it has held in enough messages of the participant."""
-        shape = self.shape
-        if shape is None or len(data) != shape.byte_length:
-            self.state.outbox.count("foreign_filters")
-            return []
-        if shape.bits_set_ratio(data) > MAX_FILTER_RATIO:
-            self.state.outbox.count("full_filters")
-            return []
-        enough = []
-        for segment in self.book.outstanding.values():
-            if not segment.transmissions or not shape.has_pair(data, segment.pair):
-                continue
-            if segment.request.acknowledged.get(participant, 0) >> segment.index & 1:
-                continue
-            count = segment.possible.get(participant, 0) + 1
-            segment.possible[participant] = count
-            if count >= self.state.sds.possible_ack_threshold:
-                enough.append(segment)
-        return enough
-
-    def acknowledged(self, request: Request, participant: ParticipantId, now: Nanoseconds) -> None:
-        """Act on news about a request: delivered, or retransmissions that are needless now."""
-        self.state.outbox.put(request.acknowledgement_record(participant))
-        self.state.outbox.put(request.record())
-        self.state.outbox.count("acknowledgements")
-        if request.is_final:
-            self.progress(request, now)
-            return
-        if request.leader_has_all():
-            self.delivered(request, now)
-            return
-        for segment in request.segments:
-            if segment.transmissions and request.leader_has(segment.index):
-                self.stop_repeating(segment, now)
-        self.progress(request, now)
-
-    def stop_repeating(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Take an acknowledged segment out of the queue; its timer runs on, for another leader may come.
-
-        An acknowledgement also proves that it was propagated, whatever the node said.
-        """
-        repeating = segment.queued or ("redo", segment.segment_id) in self.state.timers
-        if not repeating:
-            return
-        traffic = TrafficClass.REPAIR if segment.propagated else TrafficClass.FRESH
-        self.queue.discard(traffic, segment.segment_id)
-        self.state.timers.cancel(("redo", segment.segment_id))
-        segment.queued = False
-        self.propagated(segment, now)
-        self.start_timer(segment, now)
-
-    def delivered(self, request: Request, now: Nanoseconds) -> None:
-        """End a request: one participant has all of it, which also proves that it was sent."""
-        request.propagated = request.segment_count
-        self.sent(request, now)
-        self.finish(request, RequestState.DELIVERED)
-        self.progress(request, now)
-        self.state.outbox.emit(
-            MessageDeliveredEvent(
-                channel_id=self.state.channel_id,
-                time_ns=now,
-                request_id=request.request_id,
-                recipients=request.recipients,
-            )
-        )
-
-    def timed_out(self, segment_id: RequestId, now: Nanoseconds) -> None:
-        """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it."""
-        segment = self.segments.get(segment_id)
-        if segment is None or segment.request.is_final:
-            return
-        segment.deadline_ns = 0
-        if segment.request.leader_has(segment.index):
-            self.start_timer(segment, now)
-        elif segment.retransmissions >= self.state.sds.max_retransmissions:
-            if segment.request.sent:
-                self.delivery_error(segment, now)
-            else:
-                self.start_timer(segment, now)  # the others decide: sent, or a send-error
-        else:
-            self.enqueue(TrafficClass.REPAIR, segment, now)
-
-    # -- ends -------------------------------------------------------------------------------------
-
-    def delivery_error(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """End a request whose segment nobody acknowledged although all retransmissions were used."""
-        request = segment.request
-        error = (
-            f"segment {segment.index + 1} of {request.segment_count} was not acknowledged after "
-            f"{segment.retransmissions} retransmissions; it reached the network, so there may be "
-            "no need to send again"
-        )
-        self.finish(request, RequestState.DELIVERY_ERROR, error)
-        self.state.outbox.emit(
-            MessageDeliveryErrorEvent(
-                channel_id=self.state.channel_id,
-                time_ns=now,
-                request_id=request.request_id,
-                error=error,
-            )
-        )
-
-    def send_error(self, request: Request, error: str, now: Nanoseconds) -> None:
-        """End a request that could not be handed to the network whole."""
-        self.withdraw_ids(request, now)
-        self.finish(request, RequestState.SEND_ERROR, error)
-        self.state.outbox.emit(
-            MessageSendErrorEvent(
-                channel_id=self.state.channel_id,
-                time_ns=now,
-                request_id=request.request_id,
-                error=error,
-            )
-        )
-
-    def withdraw_ids(self, request: Request, now: Nanoseconds) -> None:
-        """Take the ids of a failed request out of the log: nobody is to wait for what will never be whole."""
-        for segment in reversed(request.segments):
-            self.withdraw_id(segment, now)
-
-    def withdraw_id(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Take one id out of the log; what its message acknowledged, if it never went out, is owed again.
-
-        An id that did go out is remembered in passing, so that its echo is known.
-        """
-        if self.is_shared(segment):
-            for other, index in self.book.index[segment.message_id]:
-                other.segments[index].made_known = True
-        elif segment.made_known and segment.message_id in self.state.log:
-            self.state.log.withdraw(segment.message_id, segment.history)
-        if segment.transmissions:
-            self.passing.add(segment.message_id)
-        if segment.settled and not segment.propagated and not segment.in_flight:
-            self.owe_again(segment.settled)
-            segment.settled = ()
-            self.state.sync.owe(now, self.state.group(now))
-
-    def withdraw(self, request_id: RequestId, now: Nanoseconds) -> None:
-        """Undo a ``send`` none of which was given to the node, as if it had never been made."""
-        request = self.book.requests[request_id]
-        for segment in request.segments:
-            segment.in_flight = False
-        for segment_id in list(self.queue.in_flight):
-            if segment_id.rpartition(":")[0] == request_id:
-                self.queue.landed(segment_id, now, certain_failure=True)
-        self.withdraw_ids(request, now)
-        self.finish(request, RequestState.SEND_ERROR, "withdrawn")
-        self.book.forget(request_id)
-
-    def is_shared(self, segment: OutgoingSegment) -> bool:
-        """Tell whether another open request has a segment of the same id (``message_id="content"``)."""
-        places = self.book.index.get(segment.message_id, ())
-        return any(other is not segment.request and not other.is_final for other, _ in places)
-
-    def finish(self, request: Request, state: RequestState, error: str = "") -> None:
-        """End a request and let go of its timers, queue places and bytes."""
-        for segment in request.segments:
-            segment_id = segment.segment_id
-            self.segments.pop(segment_id, None)
-            self.state.timers.cancel(("ack", segment_id))
-            self.state.timers.cancel(("redo", segment_id))
-            if segment.queued:
-                segment.queued = False
-                if not self.queue.discard(TrafficClass.REPAIR, segment_id):
-                    self.queue.discard(TrafficClass.FRESH, segment_id)
-            segment.suffix = b""
-            segment.header = None
-            if not self.is_shared(segment):
-                self.state.outbox.delete(BodyRecord, segment.message_id, "content")
-                self.state.outbox.delete(BodyRecord, segment.message_id, "header")
-        # An ephemeral payload is never acknowledged, so its parity helps also after it was sent.
-        needless = state is not RequestState.SENT
-        parity_waiting = self.segmenter.parity_count(request.segment_count) if needless else 0
-        for index in range(parity_waiting):
-            parity_id = f"{request.request_id}:{request.segment_count + index + 1}"
-            self.queue.discard(TrafficClass.PARITY, parity_id)
-        self.book.finish(request, state, error)
-        self.state.outbox.count(f"requests_{state}")
+            self.queue.put_segment(TrafficClass.REPAIR, segment, now)

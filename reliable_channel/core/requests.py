@@ -221,6 +221,13 @@ class RequestBook:
     Args:
         max_finished: Final requests whose state is kept.
         outbox: Where row changes go.
+
+    Attributes:
+        requests: All of them by id.
+        finished: Ids of the final ones, the earliest end first.
+        segments: Data segments of open requests.
+        outstanding: Those of them that can be acknowledged: not the ephemeral ones.
+        index: Where an id occurs, in open and final requests.
     """
 
     def __init__(self, max_finished: int, outbox: Outbox) -> None:
@@ -231,6 +238,7 @@ class RequestBook:
         self.open_count = 0
         self.finished: OrderedDict[RequestId, None] = OrderedDict()
         self.index: dict[MessageId, list[tuple[Request, int]]] = {}
+        self.segments: dict[RequestId, OutgoingSegment] = {}
         self.outstanding: dict[RequestId, OutgoingSegment] = {}
 
     def open(self, request: Request) -> None:
@@ -239,10 +247,12 @@ class RequestBook:
         self.open_octets += request.payload_bytes
         self.open_count += 1
         for segment in request.segments:
+            segment_id = segment.segment_id
+            self.segments[segment_id] = segment
             if not request.ephemeral:
                 # With ids of the content, equal contents in several requests share one id.
                 self.index.setdefault(segment.message_id, []).append((request, segment.index))
-                self.outstanding[segment.segment_id] = segment
+                self.outstanding[segment_id] = segment
 
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request; its segments are let go, its state can still be asked for a while."""
@@ -251,7 +261,9 @@ class RequestBook:
         self.open_octets -= request.payload_bytes
         self.open_count -= 1
         for segment in request.segments:
-            self.outstanding.pop(segment.segment_id, None)
+            segment_id = segment.segment_id
+            self.segments.pop(segment_id, None)
+            self.outstanding.pop(segment_id, None)
             self.outbox.delete(OutgoingRecord, request.request_id, segment.index)
         self.finished[request.request_id] = None
         self.outbox.put(request.record())

@@ -9,18 +9,25 @@ Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassem
 
 from __future__ import annotations
 
-from reliable_channel.core.incoming import IncomingPipeline
+from typing import Final
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
+from reliable_channel.core.sds.archive import ArchivedMessage
 from reliable_channel.core.sds.bloom import hash_pair
+from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.segmentation import is_segmented
+from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
-from reliable_channel.errors import DecodeError
+from reliable_channel.errors import ConfigurationError, DecodeError
 from reliable_channel.records import (
     AcknowledgementRecord,
     BodyRecord,
+    ChannelRecord,
     CompletedRecord,
     LostRecord,
     OutgoingRecord,
@@ -29,7 +36,36 @@ from reliable_channel.records import (
     Snapshot,
     rows_of,
 )
-from reliable_channel.types import MessageId, Nanoseconds, RequestId
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+BODY_PARTS: Final = ("message", "header", "content")
+"""The rows of a full message in the order of their bytes: one as it came, or two of ours."""
+
+
+def check_kept(
+    record: ChannelRecord | None, content_topic: str, sender_id: ParticipantId, sds: SdsConfig
+) -> None:
+    """Refuse to go on with kept state under settings that it was not made with.
+
+    Raises:
+        ConfigurationError: Naming every difference.
+    """
+    if record is None:
+        return
+    pairs = (
+        ("content_topic", record.content_topic, content_topic),
+        ("sender_id", record.sender_id, sender_id),
+        ("bloom_capacity", record.bloom_capacity, sds.bloom_capacity),
+        ("bloom_error_rate", record.bloom_error_rate, sds.bloom_error_rate),
+    )
+    problems = [
+        f"{name} is {kept!r} in the kept state and cannot become {given!r}; "
+        "use it, or forget the channel with store.purge_channel"
+        for name, kept, given in pairs
+        if kept != given
+    ]
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
@@ -93,42 +129,54 @@ def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> 
         request.propagated += row.propagated
 
 
+def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
+    """Take the full messages back that others may ask for; those of open requests are not among them."""
+    is_open = {row.message_id for row in rows_of(snapshot, OutgoingRecord)}
+    parts: dict[MessageId, dict[str, bytes]] = {}
+    for row in rows_of(snapshot, BodyRecord):
+        if row.message_id not in state.log and row.message_id not in is_open:
+            state.outbox.delete(BodyRecord, row.message_id, row.part)
+        elif row.message_id not in is_open:
+            parts.setdefault(row.message_id, {})[row.part] = row.data
+    for message_id in sorted(parts, key=lambda item: state.log.known[item].lamport):
+        held = parts[message_id]
+        names = sorted(held, key=BODY_PARTS.index)
+        state.archive.add(message_id, ArchivedMessage({name: held[name] for name in names}))
+
+
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
     outgoing.book.open(request)
     for segment in request.segments:
-        outgoing.segments[segment.segment_id] = segment
         if request.anybody_has(segment.index):
-            outgoing.propagated(segment, now)
+            outgoing.outcomes.propagated(segment, now)
         if segment.propagated:
             if not request.is_final:
-                outgoing.start_timer(segment, now)
+                outgoing.acknowledgements.start_timer(segment, now)
         else:
-            outgoing.enqueue(TrafficClass.FRESH, segment, now)
+            outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
 
 
-def restore_incoming(incoming: IncomingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
+def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
     """Take lost ids, the memory of rebuilt payloads, incomplete and parked payloads back."""
     for lost in sorted(rows_of(snapshot, LostRecord), key=lambda item: item.lost_ns):
-        incoming.causal.lost.add(lost.message_id)
+        delivery.causal.lost.add(lost.message_id)
     for row in sorted(rows_of(snapshot, CompletedRecord), key=lambda item: item.completed_ns):
-        incoming.reassembler.completed[row.set_digest] = int.from_bytes(row.held, "little")
+        delivery.reassembler.completed[row.set_digest] = int.from_bytes(row.held, "little")
     whole = []
     pending = rows_of(snapshot, PendingRecord)
     for part in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):
-        payload = rejoin(incoming, part, now)
+        payload = rejoin(delivery, part)
         if payload is not None:
             whole.append(payload)
     for payload in whole:
         if payload.message:
-            incoming.complete(payload)
+            delivery.complete(payload)
         else:
-            incoming.put_together(payload)
+            delivery.put_together(payload)
 
 
-def rejoin(
-    incoming: IncomingPipeline, row: PendingRecord, now: Nanoseconds
-) -> IncomingPayload | None:
+def rejoin(delivery: Delivery, row: PendingRecord) -> IncomingPayload | None:
     """Enter a kept segment in its payload; return the payload when that makes it whole."""
     message = SdsMessage(
         sender_id=row.sender_id,
@@ -141,30 +189,31 @@ def rejoin(
         segment = SegmentMessage.decode(row.content)
     except DecodeError:
         segment = SegmentMessage()
-    incoming.look_for(message)
+    delivery.gaps.look_for(message)
     if not is_segmented(segment) or segment.data_segment_count == 1:
-        return rejoin_whole(incoming, message, segment)
-    key = incoming.reassembler.key_of(row.sender_id, segment)
-    payload = incoming.reassembler.add(key, segment, ephemeral=False)
-    incoming.join(payload, message, segment.data_segment_index)
-    incoming.payloads[payload.serial] = payload
-    incoming.wait_for_rest(payload)
-    if not incoming.reassembler.is_complete(payload):
+        return rejoin_whole(delivery, message, segment)
+    key = delivery.reassembler.key_of(row.sender_id, segment)
+    extra = history_octets(message.causal_history)
+    payload = delivery.reassembler.add(key, segment, ephemeral=False, extra=extra)
+    delivery.acceptance.join(payload, message, segment.data_segment_index)
+    delivery.acceptance.payloads[payload.serial] = payload
+    delivery.wait_for_rest(payload)
+    if not delivery.reassembler.is_complete(payload):
         return None
-    incoming.take_out(payload)
+    delivery.take_out(payload)
     return payload
 
 
 def rejoin_whole(
-    incoming: IncomingPipeline, message: SdsMessage, segment: SegmentMessage
+    delivery: Delivery, message: SdsMessage, segment: SegmentMessage
 ) -> IncomingPayload:
     """Make the payload of a kept message that is a whole payload."""
     content = segment.payload if is_segmented(segment) else message.content or b""
     key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-    incoming.reassembler.serial += 1
-    payload = IncomingPayload(serial=incoming.reassembler.serial, key=key, ephemeral=False)
+    delivery.reassembler.serial += 1
+    payload = IncomingPayload(serial=delivery.reassembler.serial, key=key, ephemeral=False)
     payload.message = content
-    payload.octets = len(content)
-    incoming.join(payload, message, 0)
-    incoming.payloads[payload.serial] = payload
+    payload.octets = len(content) + history_octets(message.causal_history)
+    delivery.acceptance.join(payload, message, 0)
+    delivery.acceptance.payloads[payload.serial] = payload
     return payload

@@ -1,7 +1,7 @@
 """Payload to segments: how large a chunk may be, how many there are, and what each one says.
 
 It must not know about SDS state or time beyond the wrap time it is given. Every payload is wrapped, also one that
-fits in a single segment. Parity segments are appended behind the data segments by ``reed_solomon`` where enabled.
+fits in a single segment. Where enabled, ``reed_solomon`` makes parity segments that follow the data segments.
 
 Spec: LIP-243 (Segmentation); RELIABLE-CHANNEL-API, Outgoing message processing, step 1.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core import reed_solomon
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomShape
 from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
@@ -223,6 +224,36 @@ class Segmenter:
                 wrap_time_ns=wrap_time_ns,
             ).encode()
             for index in range(plan.data_count)
+        ]
+
+    def add_parity(self, contents: list[bytes]) -> list[bytes]:
+        """Return the encoded parity segments that go with data segments, in order; most often none.
+
+        Args:
+            contents: All data segments of a payload, as ``split`` gave them.
+
+        Spec: LIP-243, Reed-Solomon.
+        """
+        first = SegmentMessage.decode(contents[0])
+        if not first.parity_segment_count:
+            return []
+        chunk = len(first.payload)
+        shards = [SegmentMessage.decode(item).payload.ljust(chunk, b"\0") for item in contents]
+        code = self.config.parity_code
+        parity = reed_solomon.encode_parity(shards, first.parity_segment_count, code)
+        return [
+            SegmentMessage(
+                entire_message_hash=first.entire_message_hash,
+                data_segment_count=first.data_segment_count,
+                payload=shard,
+                parity_segment_index=index,
+                parity_segment_count=first.parity_segment_count,
+                is_parity=True,
+                original_payload_length=first.original_payload_length,
+                parity_code=first.parity_code,
+                wrap_time_ns=first.wrap_time_ns,
+            ).encode()
+            for index, shard in enumerate(parity)
         ]
 
 

@@ -13,9 +13,11 @@ from typing import Final
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256_parts
 from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.sds.archive import MessageArchive
 from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.core.sds.participants import Participants
+from reliable_channel.core.sds.repair import RepairRequests
 from reliable_channel.core.sds.sync import SyncPolicy
 from reliable_channel.core.timers import Timers
 from reliable_channel.records import ChannelRecord
@@ -27,6 +29,8 @@ MAX_CLOCK_LEAD_MS: Final = 300_000
 
 class ChannelState:
     """The common ground of one channel's machine.
+
+    ``now`` is when the current input happened; the machine sets it and the way in reads it.
 
     Args:
         channel_id: The channel.
@@ -57,6 +61,7 @@ class ChannelState:
         self.sds = sds
         self.segmentation = segmentation
         self.random = random
+        self.now = now
         self.created_ns = record.created_ns if record else now
         self.lamport = record.lamport_clock if record else now // MS
         self.last_wrap_ns = record.last_wrap_ns if record else 0
@@ -70,7 +75,9 @@ class ChannelState:
         self.log = MessageLog(sds, self.outbox)
         self.log.frontier = dict.fromkeys(record.frontier if record else ())
         self.debt = AckDebt(self.outbox)
-        self.sync = SyncPolicy(sds, self.debt, self.log, self.timers, random)
+        self.archive = MessageArchive(sds, self.outbox)
+        self.repairs = RepairRequests(sds, sender_id, self.timers)
+        self.sync = SyncPolicy(sds, self.debt, self.repairs, self.log, self.timers, random)
 
     def group(self, now: Nanoseconds) -> int:
         """Return how many others may answer a message; at least 1."""

@@ -1,7 +1,8 @@
 """Deadlines by key, earliest first.
 
-It must not read a clock: callers pass the time. Setting a key again replaces its deadline; entries that were
-replaced or cancelled are skipped when they come up, and swept when they outnumber the live ones.
+It must not read a clock: callers pass the time. Setting a key again replaces its deadline. Putting one off, which
+happens with every message, only notes it: the entry in the heap is moved when it comes up. Entries that were replaced
+or cancelled are skipped then, and swept when they outnumber the live ones.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from reliable_channel.types import Nanoseconds
 TimerKey: TypeAlias = tuple[str, str | int]
 """What the timer is for, and of which object."""
 
+Entry: TypeAlias = tuple[Nanoseconds, int, TimerKey]
+"""A deadline, when it was set among all, and whose it is."""
+
 
 class Timers:
-    """A set of named deadlines."""
+    """A set of named deadlines; each has an entry in the heap that is no later."""
 
     def __init__(self) -> None:
-        self.deadlines: dict[TimerKey, Nanoseconds] = {}
-        self.heap: list[tuple[Nanoseconds, int, TimerKey]] = []
+        self.deadlines: dict[TimerKey, Entry] = {}
+        self.heap: list[Entry] = []
         self.order = 0
 
     def __len__(self) -> int:
@@ -31,22 +35,25 @@ class Timers:
 
     def deadline(self, key: TimerKey) -> Nanoseconds | None:
         """Return when the timer ends, or None when it does not run."""
-        return self.deadlines.get(key)
+        entry = self.deadlines.get(key)
+        return None if entry is None else entry[0]
 
     def set(self, key: TimerKey, deadline: Nanoseconds) -> None:
         """Let the timer end at a time, also when it runs already."""
-        if self.deadlines.get(key) == deadline:
+        current = self.deadlines.get(key)
+        if current is not None and current[0] == deadline:
             return
-        self.deadlines[key] = deadline
         self.order += 1
-        heapq.heappush(self.heap, (deadline, self.order, key))
-        if len(self.heap) > 2 * len(self.deadlines) + 64:
-            self.sweep()
+        entry = self.deadlines[key] = (deadline, self.order, key)
+        if current is None or deadline < current[0]:
+            heapq.heappush(self.heap, entry)
+            if len(self.heap) > 2 * len(self.deadlines) + 64:
+                self.sweep()
 
     def set_earlier(self, key: TimerKey, deadline: Nanoseconds) -> None:
         """Let the timer end at a time unless it ends earlier already."""
         current = self.deadlines.get(key)
-        if current is None or deadline < current:
+        if current is None or deadline < current[0]:
             self.set(key, deadline)
 
     def cancel(self, key: TimerKey) -> None:
@@ -68,16 +75,15 @@ class Timers:
         return key
 
     def skip_stale(self) -> None:
-        """Drop replaced and cancelled entries from the front."""
+        """Drop cancelled entries from the front, and move those that were put off."""
         heap, deadlines = self.heap, self.deadlines
-        while heap and deadlines.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
+        while heap and (entry := deadlines.get(heap[0][2])) != heap[0]:
+            if entry is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, entry)
 
     def sweep(self) -> None:
         """Drop all replaced and cancelled entries."""
-        live: dict[TimerKey, tuple[Nanoseconds, int, TimerKey]] = {}
-        for entry in self.heap:
-            if self.deadlines.get(entry[2]) == entry[0]:
-                live[entry[2]] = entry
-        self.heap = list(live.values())
+        self.heap = list(self.deadlines.values())
         heapq.heapify(self.heap)

@@ -194,7 +194,9 @@ def test_source_distribution_holds_tests_and_documents(built: Built) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "Makefile", "pyproject.toml", "LICENSE-MIT", "CHANGELOG.md"} <= names
     assert "tests/architecture/test_wheel.py" in names
+    assert "tests/interop/js/package-lock.json" in names
     assert not [name for name in names if name.startswith((".venv", ".git/", "dist/"))]
+    assert not [name for name in names if "node_modules" in name]
 
 
 # --- Running -------------------------------------------------------------------------------------

@@ -6,13 +6,8 @@ Where a record is flagged as a defect or a peculiarity of that implementation, n
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zlib
-from base64 import b64decode
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -24,12 +19,7 @@ from reliable_channel.core.wire import (
     WakuMessage,
     waku_message_hash,
 )
-
-Record: TypeAlias = dict[str, Any]
-
-VECTORS: Final = json.loads(
-    (Path(__file__).parent / "vectors" / "sds_js.json").read_text(encoding="utf-8")
-)
+from tests.support.js_vectors import VECTORS, Record, blob, optional_blob
 
 
 def records(section: str, *, skip: str = "") -> list[Any]:
@@ -39,20 +29,6 @@ def records(section: str, *, skip: str = "") -> list[Any]:
         for number, record in enumerate(VECTORS[section])
         if not (skip and record.get(skip))
     ]
-
-
-def blob(value: str | Record) -> bytes:
-    """Return the bytes of a recorded blob; large ones are compressed."""
-    if isinstance(value, str):
-        return bytes.fromhex(value)
-    data = zlib.decompress(b64decode(value["zlib_b64"]))
-    assert hashlib.sha256(data).hexdigest() == value["sha256"]
-    return data
-
-
-def optional_blob(value: str | Record | None) -> bytes | None:
-    """Return the bytes of a blob that may be absent."""
-    return None if value is None else blob(value)
 
 
 def optional_int(value: str | None) -> int | None:

@@ -534,22 +534,22 @@ class GroupMachine(RuleBasedStateMachine):
     def everything_is_bounded(self) -> None:
         for peer in self.peers:
             machine, sds = peer.machine, peer.sds
-            incoming, outgoing, log = machine.incoming, machine.outgoing, machine.state.log
-            assert len(incoming.causal.parked) <= sds.max_parked_messages
-            assert incoming.causal.parked_octets <= sds.max_parked_bytes
-            assert len(incoming.causal.lost.ids) <= sds.max_lost_ids
-            assert len(incoming.causal.passing.ids) <= MET_RING
-            assert len(incoming.missing) <= sds.max_missing_ids
+            causal, missing, reassembler = machine.causal, machine.gaps.missing, machine.reassembler
+            outgoing, log = machine.outgoing, machine.state.log
+            assert len(causal.parked) <= sds.max_parked_messages
+            assert causal.parked_octets <= sds.max_parked_bytes
+            assert len(causal.lost.ids) <= sds.max_lost_ids
+            assert len(causal.passing.ids) <= MET_RING
+            assert len(missing) <= sds.max_missing_ids
             assert all(
-                0 < count <= sds.max_missing_ids_per_sender
-                for count in incoming.missing.named_by.values()
+                0 < count <= sds.max_missing_ids_per_sender for count in missing.named_by.values()
             )
-            assert len(incoming.reassembler.sets) <= SEGMENTATION.max_incomplete_payloads
+            assert len(reassembler.sets) <= SEGMENTATION.max_incomplete_payloads
             assert all(
                 0 < count <= SEGMENTATION.max_incomplete_payloads_per_sender
-                for count in incoming.reassembler.sender_sets.values()
+                for count in reassembler.sender_sets.values()
             )
-            assert len(incoming.reassembler.completed) <= SEGMENTATION.max_completed_payloads
+            assert len(reassembler.completed) <= SEGMENTATION.max_completed_payloads
             assert len(machine.state.participants.heard) <= sds.max_participants
             assert outgoing.book.open_count <= sds.max_outgoing_messages
             assert outgoing.book.open_octets <= sds.max_outgoing_bytes
@@ -563,7 +563,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def sizes_agree_with_what_they_count(self) -> None:
         for peer in self.peers:
-            causal, reassembler = peer.machine.incoming.causal, peer.machine.incoming.reassembler
+            causal, reassembler = peer.machine.causal, peer.machine.reassembler
             assert causal.parked_octets == sum(item.octets for item in causal.parked.values())
             assert reassembler.octets == sum(item.octets for item in reassembler.sets.values())
             waiting = {
@@ -584,7 +584,7 @@ class GroupMachine(RuleBasedStateMachine):
             def keys(kind: type[Record], rows: Any = rows) -> set[Any]:
                 return {key[0] if len(key) == 1 else key for key in rows.get(kind, {})}
 
-            incoming, book = machine.incoming, machine.outgoing.book
+            book = machine.outgoing.book
             segments = [
                 item
                 for request in book.requests.values()
@@ -593,9 +593,9 @@ class GroupMachine(RuleBasedStateMachine):
             ]
             assert keys(LogRecord) == set(machine.state.log.known)
             assert keys(DebtRecord) == set(machine.state.debt)
-            assert keys(LostRecord) == set(incoming.causal.lost.ids)
-            assert keys(CompletedRecord) == set(incoming.reassembler.completed)
-            assert keys(PendingRecord) == set(incoming.causal.holder)
+            assert keys(LostRecord) == set(machine.causal.lost.ids)
+            assert keys(CompletedRecord) == set(machine.reassembler.completed)
+            assert keys(PendingRecord) == set(machine.causal.holder)
             assert keys(RequestRecord) == set(book.requests)
             assert keys(OutgoingRecord) == {
                 (item.request.request_id, item.index) for item in segments
@@ -604,6 +604,10 @@ class GroupMachine(RuleBasedStateMachine):
                 (item.message_id, part)
                 for item in segments
                 for part in (("content",) if item.header is None else ("content", "header"))
+            } | {
+                (message_id, part)
+                for message_id, message in machine.state.archive.messages.items()
+                for part in message.parts
             }
             assert keys(AcknowledgementRecord) == {
                 (request.request_id, participant)
@@ -619,7 +623,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_delivered_twice(self) -> None:
         for peer in self.peers:
-            self.evicted |= peer.machine.incoming.causal.floor > START_NS // MS
+            self.evicted |= peer.machine.causal.floor > START_NS // MS
             if not self.evicted:
                 assert all(count == 1 for count in peer.received.values())
 
@@ -627,9 +631,9 @@ class GroupMachine(RuleBasedStateMachine):
     def what_waits_has_a_deadline(self) -> None:
         for peer in self.peers:
             machine = peer.machine
-            book, incoming = machine.outgoing.book, machine.incoming
+            book = machine.outgoing.book
             idle = not machine.queue.in_flight
-            if idle and (book.open_count or incoming.causal.parked or machine.state.debt):
+            if idle and (book.open_count or machine.causal.parked or machine.state.debt):
                 assert machine.next_deadline() is not None
 
     def teardown(self) -> None:
@@ -713,7 +717,7 @@ def knowledge(peer: Peer) -> dict[str, object]:
         "owed": set(machine.state.debt),
         "parked": status.parked_messages,
         "incomplete": status.incomplete_payloads,
-        "lost": set(machine.incoming.causal.lost.ids),
+        "lost": set(machine.causal.lost.ids),
         "open": status.open_requests,
         "filter": machine.state.log.bloom_bytes() if status.known_messages < 8 else None,
         "conflict": machine.state.conflict_seen,

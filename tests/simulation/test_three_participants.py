@@ -311,7 +311,8 @@ def test_rejected_segments_delay_nobody(seed: int) -> None:
 def test_without_a_store_every_request_ends_nothing_sticks_and_lost_events_name_what_is_missing(
     seed: int,
 ) -> None:
-    scenario = Scenario(seed=seed, faults=MILD, store=StoreFaults(enabled=False))
+    sds = replace(SCALED_SDS, enable_repair=False)
+    scenario = Scenario(seed=seed, faults=MILD, store=StoreFaults(enabled=False), sds=sds)
     # What was lost hides what it depended on, so order can break behind it.
     simulation = play(scenario).check(besides=["delivery", "order"])
     lost = losses(simulation)
@@ -328,6 +329,25 @@ def test_without_a_store_every_request_ends_nothing_sticks_and_lost_events_name_
             if step.message_id not in have and step.time_ns > settled
         }
         assert missing <= told
+
+
+@pytest.mark.parametrize(("seed", "participants"), [(0, 3), (1, 3), (2, 4), (3, 5), (4, 8)])
+def test_without_a_store_participants_repair_each_others_gaps(seed: int, participants: int) -> None:
+    scenario = Scenario(
+        seed=seed, participants=participants, faults=MILD, store=StoreFaults(enabled=False)
+    )
+    # In the first moments of a channel nobody can tell a lost message from one of before.
+    simulation = play(scenario).check(besides=["delivery"])
+    assert losses(simulation) == []
+    for journal in simulation.journals:
+        have = {step.message_id for step in journal.steps}
+        settled = START_NS + 2 * SCALED_SDS.acknowledgement_timeout_ms * MS + SECOND
+        assert not {
+            step.message_id
+            for other in simulation.journals
+            for step in other.sent()
+            if step.message_id not in have and step.time_ns > settled
+        }
 
 
 # --- Rate limit ----------------------------------------------------------------------------------

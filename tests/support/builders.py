@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.effects import Effects, Fetch, Publish
@@ -40,6 +40,10 @@ NOW: Final = 1_700_000_000 * SECOND
 
 NOW_MS: Final = NOW // MS
 
+EPOCH: Final = 600 * SECOND
+
+NEXT_EPOCH: Final = NOW - NOW % EPOCH + EPOCH
+
 CHANNEL: Final = "room"
 TOPIC: Final = "/app/1/room/proto"
 ALICE: Final = "alice"
@@ -48,6 +52,17 @@ CAROL: Final = "carol"
 
 CHUNK: Final = 64
 """The smallest chunk."""
+
+TIMEOUT: Final = 300 * SECOND
+"""How long a payload waits for what it names, with the default settings."""
+
+GRACE: Final = 10 * SECOND
+"""How long a new channel waits for what may be from before its time."""
+
+DAY: Final = 86_400 * SECOND
+
+PAYLOAD: Final = bytes(range(150))
+"""Three segments of the smallest chunk."""
 
 SMALL: Final = SegmentationConfig(segment_size_bytes=CHUNK)
 """Cuts payloads into segments of 64 bytes."""
@@ -225,6 +240,35 @@ def messages_of(
         messages.append(message)
         named = (entry(message.message_id, sender_id=sender_id),)
     return messages
+
+
+def single(
+    text: str,
+    *needs: str,
+    sender_id: str = ALICE,
+    lamport: int = NOW_MS + 20_000,
+    hint: bytes | None = None,
+) -> SdsMessage:
+    """Return a message of one segment under an id that is easy to name."""
+    return content_message(
+        text.encode(),
+        sender_id=sender_id,
+        message_id=text,
+        lamport=lamport,
+        history=[entry(item, hint=hint, sender_id=sender_id) for item in needs],
+    )
+
+
+HELLO: Final = content_message(cut(b"hello")[0])
+"""A content message of one segment that names nothing."""
+
+
+def concurrent(*names: str) -> list[SdsMessage]:
+    """Return messages of several senders that do not name each other."""
+    return [
+        content_message(cut(name.encode())[0], sender_id=name, lamport=NOW_MS + number)
+        for number, name in enumerate(names)
+    ]
 
 
 # --- Machines ------------------------------------------------------------------------------------
@@ -460,9 +504,59 @@ class Participant:
         return self.machine.status().counters.get(name, 0)
 
 
+def bob(**settings: Unpack[MachineSettings]) -> Participant:
+    """Return a receiver without filter, unless the settings say otherwise."""
+    settings.setdefault("sds", NO_FILTER)
+    return Participant(BOB, **settings)
+
+
+def settled(**settings: Unpack[MachineSettings]) -> Participant:
+    """Return a receiver whose first moments are over: what it lacks is not from before its time."""
+    receiver = bob(**settings)
+    receiver.receive(HELLO)
+    receiver.advance(GRACE)
+    receiver.published()
+    receiver.events.clear()
+    receiver.transmissions.clear()
+    return receiver
+
+
 def deliver(receivers: Iterable[Participant], transmissions: Iterable[Transmission]) -> None:
     """Let each receiver have each transmission, with its transport hash unless nobody stores it."""
     for transmission in transmissions:
         for receiver in receivers:
             hint = None if transmission.ephemeral else hash_of(transmission.data)
             receiver.receive(transmission.data, hint=hint)
+
+
+# --- Senders ---------------------------------------------------------------------------------------
+
+
+def alice(**settings: Any) -> Participant:
+    """Return a sender with segments of 64 bytes and no filter, unless the settings say otherwise."""
+    return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
+
+
+def ids_of(sender: Participant, request_id: str) -> list[str]:
+    """Return the message ids of a request's segments."""
+    return [segment.message_id for segment in sender.request(request_id).segments]
+
+
+def history_of(transmission: Transmission) -> list[str]:
+    """Return the ids that a transmission names."""
+    return [item.message_id for item in transmission.message.causal_history]
+
+
+def acknowledge(
+    sender: Participant, request_id: str, *places: int, by: str = BOB, lamport: int = NOW_MS
+) -> None:
+    """Let a participant name segments of a request, counted from 0, all without places."""
+    named = ids_of(sender, request_id)
+    chosen = [named[place] for place in places] if places else named
+    sender.receive(sync_message(*entries(*chosen), sender_id=by, lamport=lamport))
+
+
+def expire(sender: Participant, *segment_ids: str) -> None:
+    """Report transmissions whose epoch had ended before they could be handed over."""
+    for segment_id in segment_ids or tuple(sender.machine.queue.in_flight):
+        sender.carry_out(sender.machine.expired(segment_id, sender.now))

@@ -23,6 +23,7 @@ from reliable_channel import (
     SenderIdConflictEvent,
     create_reliable_channel,
 )
+from reliable_channel.records import DebtRecord
 
 
 class Reversed:
@@ -74,3 +75,8 @@ def describe(event: ChannelEvent) -> str:
             return event.message_id
         case _:
             assert_never(event)
+
+
+def change(row: DebtRecord) -> None:
+    """Rows are frozen for type checkers only: without that guard the comment here is an error."""
+    row.message_id = "other"  # type: ignore[misc]

@@ -10,11 +10,12 @@ Spec: LIP-109 (SDS), Bloom filter. Deviation: the specification leaves hash and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import mmh3
+import numpy as np
 
 from reliable_channel.errors import ConfigurationError, DecodeError
 
@@ -172,6 +173,18 @@ class BloomFilter:
             if index >= bit_count:
                 index -= bit_count
         self.count += 1
+
+    def add_many(self, items: Sequence[str]) -> None:
+        """Add ids all at once: in arrays, which for thousands is several times faster than one by one."""
+        shape = self.shape
+        pairs = np.array([hash_pair(item) for item in items], np.int64).reshape(-1, 2)
+        first, step = (pairs % shape.bit_count).T
+        turns = np.arange(shape.hash_count)[:, None]
+        places = ((first + turns * step) % shape.bit_count).ravel()
+        masks = (1 << (places & 7)).astype(np.uint8)
+        # Words are big-endian, as in `add_pair`; places repeat, so the masks are put in one after the other.
+        np.bitwise_or.at(np.frombuffer(self._bits, np.uint8), places >> 3 ^ 7, masks)
+        self.count += len(items)
 
     def __contains__(self, item: str) -> bool:
         """Say whether an id may have been added; never False for one that was."""

@@ -19,6 +19,7 @@ from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.sds.log import MessageLog
+from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import LostRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
@@ -184,7 +185,10 @@ class CausalOrder:
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:
         """Note that an id needs no more waiting; return the payloads that waited for it."""
-        waiters = list(self.waiting.pop(message_id, {}).values())
+        waiting = self.waiting.pop(message_id, None)
+        if waiting is None:
+            return []
+        waiters = list(waiting.values())
         for payload in waiters:
             payload.unmet.pop(message_id, None)
         return waiters
@@ -222,20 +226,23 @@ class CausalOrder:
             self.unpark(member)
         self.release(chain)
 
-    def closure(self, payload: IncomingPayload) -> tuple[list[IncomingPayload], list[MessageId]]:
-        """Return the parked payloads that one waits for, itself included, and the ids nobody parked holds."""
+    def closure(
+        self, payload: IncomingPayload
+    ) -> tuple[list[IncomingPayload], dict[MessageId, HistoryEntry]]:
+        """Return the parked payloads that one waits for, itself included, and what nobody parked holds."""
         chain: dict[int, IncomingPayload] = {payload.serial: payload}
-        missing: dict[MessageId, None] = {}
+        missing: dict[MessageId, HistoryEntry] = {}
         stack = [payload]
         while stack:
-            for message_id in stack.pop().unmet:
+            member = stack.pop()
+            for message_id in member.unmet:
                 holder = self.holder.get(message_id)
                 if holder is None or holder.serial not in self.parked:
-                    missing[message_id] = None
+                    missing[message_id] = member.dependencies[message_id]
                 elif holder.serial not in chain:
                     chain[holder.serial] = holder
                     stack.append(holder)
-        return list(chain.values()), list(missing)
+        return list(chain.values()), missing
 
     def closes_cycle(self, payload: IncomingPayload) -> bool:
         """Tell whether a parked payload waits only for payloads that in the end wait for it.

@@ -188,19 +188,21 @@ class MessageLog:
 
         Deviation: LIP-109 names the last ids only (docs/adr/0010-hints-that-come-late.md).
         """
-        fixed = self.standing(fixed)[-self.config.causal_history_size - MAX_BRANCHES :]
-        self.told(item for item in fixed if item in self.known and self.known[item].hint)
+        named = self.entries(
+            self.standing(fixed)[-self.config.causal_history_size - MAX_BRANCHES :]
+        )
+        self.told([entry.message_id for entry in named if entry.retrieval_hint])
+        fixed = tuple([entry.message_id for entry in named])
         late = [item for item in self.late_hints if item not in fixed][:MAX_LATE_HINTS]
+        if not late:
+            return named
         self.told(late)
-        if not late and len(fixed) < 2:
-            return self.entries(fixed)
-        places = [
-            (self.known[item].lamport, item) for item in (*late, *fixed) if item in self.known
-        ]
-        return self.entries([item for _, item in sorted(places)])
+        return self.entries(self.in_order((*late, *fixed)))
 
     def standing(self, message_ids: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
         """Return the known ids of a history in order, withdrawn ones replaced by what they had named."""
+        if not self.withdrawn:
+            return self.in_order(message_ids)
         found: dict[MessageId, None] = {}
         stack = list(reversed(message_ids))
         seen: set[MessageId] = set()
@@ -213,8 +215,14 @@ class MessageLog:
                 stack.extend(reversed(self.withdrawn[message_id]))
             else:
                 found[message_id] = None
-        places = [(self.known[item].lamport, item) for item in found if item in self.known]
-        return tuple([item for _, item in sorted(places)])
+        return self.in_order(found)
+
+    def in_order(self, message_ids: Iterable[MessageId]) -> tuple[MessageId, ...]:
+        """Return those of the ids that are known, by (Lamport time, id)."""
+        known = self.known
+        places = [(known[item].lamport, item) for item in message_ids if item in known]
+        places.sort()
+        return tuple([item for _, item in places])
 
     def forget(self, message_id: MessageId) -> None:
         """Let go of a known id that was never logged: its payload was given up."""
@@ -269,16 +277,16 @@ class MessageLog:
         """Yield the ids of the log from the newest on."""
         return (place[1] for place in reversed(self.order))
 
-    def entry(self, message_id: MessageId) -> HistoryEntry | None:
-        """Return the history entry that names a known id, or None when it is not known (any more)."""
-        message = self.known.get(message_id)
-        if message is None:
-            return None
-        return HistoryEntry(message_id, message.hint, message.sender_id)
-
     def entries(self, message_ids: Iterable[MessageId]) -> tuple[HistoryEntry, ...]:
         """Return the history entries that name those of the ids that are known."""
-        return tuple([entry for entry in map(self.entry, message_ids) if entry is not None])
+        known = self.known
+        return tuple(
+            [
+                HistoryEntry(message_id, message.hint, message.sender_id)
+                for message_id in message_ids
+                if (message := known.get(message_id)) is not None
+            ]
+        )
 
     def evict(self) -> list[tuple[int, MessageId]]:
         """Forget the lowest logged ids above the bound; return them with their Lamport times, in order.
@@ -306,9 +314,15 @@ class MessageLog:
             return
         self.bloom.clear()
         unlogged = [item.message_id for item in self.known.values() if not item.logged]
-        for message_id in (*unlogged, *self.newest(max(0, count - len(unlogged)))):
-            self.bloom.add(message_id)
+        self.bloom.add_many([*unlogged, *self.newest(max(0, count - len(unlogged)))])
 
     def bloom_bytes(self) -> bytes | None:
         """Return the filter for a message, or None when filters are switched off."""
         return None if self.bloom is None else self.bloom.to_bytes()
+
+
+def history_octets(entries: Iterable[HistoryEntry]) -> int:
+    """Return about how many bytes a causal history takes while the payload it belongs to waits."""
+    return sum(
+        len(entry.message_id) + len(entry.sender_id or "") + ENTRY_OVERHEAD for entry in entries
+    )

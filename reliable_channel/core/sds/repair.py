@@ -76,8 +76,8 @@ def in_response_group(
 
     Spec: LIP-109 (SDS), Determine response group.
     """
-    if groups == 1:
-        return True
+    if groups == 1 or not sender_id:
+        return bool(sender_id)  # without the original sender there is no group
     own = participant_hash(participant_id, message_id)
     return own % groups == participant_hash(sender_id, message_id) % groups
 
@@ -214,15 +214,13 @@ class RepairAnswer:
 
     Attributes:
         message_id: Its id.
-        asked_by: Whose request it was.
         data: Its original bytes.
-        ephemeral: The store is known to have it.
+        in_store: The node's store is known to have it.
     """
 
     message_id: MessageId
-    asked_by: ParticipantId
     data: bytes
-    ephemeral: bool
+    in_store: bool
 
 
 class RepairAnswers:

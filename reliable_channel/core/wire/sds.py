@@ -9,12 +9,13 @@ Spec: LIP-109 (SDS), wire format; SDS-R, repair requests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
 from google.protobuf.message import EncodeError
 
+from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
 from reliable_channel.core.wire.protobuf import check_wire_types, parse
 
@@ -33,7 +34,7 @@ class SdsKind(StrEnum):
     """Carries a payload outside causal order; nobody acknowledges it."""
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One reference to an earlier message."""
 
@@ -70,7 +71,7 @@ class HistoryEntry:
         return history_entry_of(parse(sds_pb2.HistoryEntry, data))
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class SdsMessage:
     """One message of the SDS layer; a field that is None is absent, which differs from empty."""
 

@@ -8,15 +8,16 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from google.protobuf.message import EncodeError
 
+from reliable_channel import values
 from reliable_channel.core.wire.proto import segment_pb2
 from reliable_channel.core.wire.protobuf import parse
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class SegmentMessage:
     """One data or parity segment; every field at its default is absent on the wire."""
 

@@ -10,6 +10,7 @@ from reliable_channel.config import RateLimitConfig
 from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue, SyncTurn
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter, TrafficClass
+from reliable_channel.core.requests import OutgoingSegment, Request
 from reliable_channel.core.timers import Timers
 from reliable_channel.records import LedgerRecord
 from reliable_channel.types import SECOND
@@ -80,6 +81,21 @@ def test_what_waits_already_keeps_its_place_and_its_turn() -> None:
     assert found[0] == "a"
     assert found[1].turn is TURN
     assert take_all(queue) == ["b"]
+
+
+def test_a_data_segment_waits_once_whatever_the_class() -> None:
+    """WIRE: a segment is queued at most once."""
+    request = Request(
+        request_id="r", created_ns=NOW, payload_bytes=1, segment_count=1, ephemeral=False
+    )
+    segment = OutgoingSegment(
+        request=request, index=0, message_id="m", lamport=1, history=(), suffix=b""
+    )
+    queue = make_queue()
+    queue.put_segment(TrafficClass.FRESH, segment, NOW)
+    queue.put_segment(TrafficClass.REPAIR, segment, NOW)
+    assert segment.queued
+    assert take_all(queue) == ["r:1"]
 
 
 def test_what_is_discarded_does_not_go_out() -> None:

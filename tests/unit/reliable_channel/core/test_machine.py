@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields, replace
 from random import Random
 from typing import Any
@@ -298,6 +299,15 @@ def test_what_the_limit_holds_back_goes_out_by_itself() -> None:
     assert len(sender.sent_since(0)) == 4
     sender.advance(700 * SECOND)
     assert f"{request_id}:5" in sender.sent_since(4)
+
+
+def test_a_copied_machine_goes_its_own_way() -> None:
+    original = Participant(BOB, sds=NO_FILTER)
+    twin = copy.deepcopy(original)
+    message = content_message(cut(b"hello")[0])
+    assert twin.receive(message) == original.receive(message)
+    assert twin.received == original.received == [b"hello"]
+    assert twin.rows == original.rows
 
 
 # --- Questions -----------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reliable_channel.core.effects import Publish
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.events import MessageProgressEvent, MessageSentEvent, event_to_record
@@ -59,8 +61,8 @@ def test_a_row_that_was_written_by_the_same_input_need_not_be_deleted() -> None:
 
 def test_durable_events_are_numbered_stored_and_shown() -> None:
     outbox = Outbox(last_sequence=41)
-    outbox.emit(SENT)
-    outbox.emit(SENT)
+    outbox.emit(replace(SENT))
+    outbox.emit(replace(SENT))
     effects = outbox.take()
     assert effects.events == [SENT.with_sequence(42), SENT.with_sequence(43)]
     assert effects.changes == {

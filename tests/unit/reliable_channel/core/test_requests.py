@@ -198,7 +198,8 @@ def test_open_requests_are_found_by_the_ids_of_their_segments(book: RequestBook)
     book.open(request)
     assert book.requests == {"r": request}
     assert book.index["r-2"] == [(request, 2)]
-    assert list(book.outstanding) == ["r:1", "r:2", "r:3"]
+    assert list(book.outstanding) == list(book.segments) == ["r:1", "r:2", "r:3"]
+    assert book.segments["r:2"] is request.segments[1]
     assert (book.open_count, book.open_octets) == (1, 10)
 
 
@@ -206,7 +207,19 @@ def test_ephemeral_requests_wait_for_no_acknowledgement(book: RequestBook) -> No
     book.open(make_request(ephemeral=True))
     assert not book.index
     assert not book.outstanding
+    assert list(book.segments) == ["r:1", "r:2", "r:3"]
     assert book.open_count == 1
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_segments_of_final_requests_are_not_found_any_more(
+    book: RequestBook, *, ephemeral: bool
+) -> None:
+    request = make_request(ephemeral=ephemeral)
+    book.open(request)
+    book.finish(request, RequestState.SENT)
+    assert not book.segments
+    assert not book.outstanding
 
 
 def test_a_final_request_can_still_be_asked_and_acknowledged(book: RequestBook) -> None:

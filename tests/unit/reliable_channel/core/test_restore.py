@@ -17,7 +17,13 @@ from reliable_channel.events import (
     MessageSentEvent,
     SenderIdConflictEvent,
 )
-from reliable_channel.records import AcknowledgementRecord, DebtRecord, PendingRecord
+from reliable_channel.records import (
+    AcknowledgementRecord,
+    BodyRecord,
+    DebtRecord,
+    LogRecord,
+    PendingRecord,
+)
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -27,9 +33,12 @@ from tests.support.builders import (
     NOW,
     NOW_MS,
     PARITY,
+    PAYLOAD,
     SMALL,
+    TIMEOUT,
     Participant,
     Transmission,
+    bob,
     content_message,
     cut,
     deliver,
@@ -38,30 +47,14 @@ from tests.support.builders import (
     ephemeral_message,
     hash_of,
     messages_of,
+    settled,
+    single,
     sync_message,
 )
-
-PAYLOAD = bytes(range(150))
-GRACE = 10 * SECOND
-TIMEOUT = 300 * SECOND
 
 
 def alice(**settings: Any) -> Participant:
     return Participant(ALICE, **{"segmentation": SMALL, "sds": NO_FILTER, **settings})
-
-
-def bob(**settings: Any) -> Participant:
-    return Participant(BOB, **{"sds": NO_FILTER, **settings})
-
-
-def settled(**settings: Any) -> Participant:
-    """Return a receiver whose first moments are over."""
-    receiver = bob(**settings)
-    receiver.receive(content_message(cut(b"hello")[0]))
-    receiver.advance(GRACE)
-    receiver.published()
-    receiver.events.clear()
-    return receiver
 
 
 def acknowledge(sender: Participant, request_id: str, *places: int, by: str = BOB) -> None:
@@ -630,9 +623,9 @@ def test_a_conflict_is_raised_once_in_the_life_of_a_channel() -> None:
 
 def test_the_floor_stays() -> None:
     receiver = bob()
-    floor = receiver.machine.incoming.causal.floor
+    floor = receiver.machine.causal.floor
     receiver.advance(3600 * SECOND)
-    assert receiver.reopened().machine.incoming.causal.floor == floor
+    assert receiver.reopened().machine.causal.floor == floor
 
 
 def test_a_strangers_message_under_the_id_of_our_failed_ephemeral_survives() -> None:
@@ -704,3 +697,54 @@ def test_ephemerals_and_syncs_leave_nothing_to_restore() -> None:
     again = receiver.reopened()
     assert again.status().known_messages == 0
     assert set(again.rows) <= rows
+
+
+# --- Full messages -------------------------------------------------------------------------------
+
+
+def test_full_messages_come_back_in_the_order_in_which_they_will_be_forgotten() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_full_messages=3))
+    for number, text in enumerate(("c", "a", "b")):
+        receiver.receive(single(text, lamport=NOW_MS + 20_000 + number))
+    opened = receiver.reopened()
+    assert list(opened.machine.state.archive.messages) == ["c", "a", "b"]
+    opened.receive(single("d", lamport=NOW_MS + 20_010))
+    assert list(opened.machine.state.archive.messages) == ["a", "b", "d"]
+    assert {row.message_id for row in opened.rows_of(BodyRecord)} == {"a", "b", "d"}
+
+
+def test_a_lower_bound_holds_for_what_was_kept_before() -> None:
+    receiver = settled()
+    receiver.receive(*(single(text) for text in "abc"))
+    lower = Participant(
+        BOB,
+        now=receiver.now,
+        snapshot=receiver.snapshot(),
+        sds=replace(NO_FILTER, max_full_messages=1),
+    )
+    assert lower.status().full_messages == 1
+    assert len(lower.rows_of(BodyRecord)) == 1
+
+
+def test_bytes_that_belong_to_nothing_known_are_deleted() -> None:
+    receiver = settled()
+    receiver.receive(single("m1"))
+    receiver.rows.pop((LogRecord, ("m1",)))
+    opened = receiver.reopened()
+    assert "m1" not in {row.message_id for row in opened.rows_of(BodyRecord)}
+    assert "m1" not in opened.machine.state.archive
+
+
+def test_histories_count_towards_the_bytes_held_after_a_restart_too() -> None:
+    history = [entry(f"m{number}", sender_id=ALICE) for number in range(50)]
+    first, *_ = messages_of(PAYLOAD, history=history, lamport=NOW_MS + 20_000)
+    receiver = settled()
+    receiver.receive(first, replace(single("whole"), causal_history=tuple(history)))
+    before = (
+        receiver.machine.reassembler.octets,
+        receiver.machine.causal.parked_octets,
+    )
+    opened = receiver.reopened()
+    after = opened.machine.reassembler.octets, opened.machine.causal.parked_octets
+    assert min(before) > 50 * 40
+    assert after == before

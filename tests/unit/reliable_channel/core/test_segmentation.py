@@ -301,6 +301,22 @@ def test_without_wrap_time_equal_payloads_give_equal_segments() -> None:
     assert segmenter.split(b"x", 1) != segmenter.split(b"x", 2)
 
 
+@pytest.mark.parametrize("code", ["reedsolo", "leopard"])
+def test_parity_of_a_payload_is_that_of_a_peer(code: Any) -> None:
+    """LIP-243: the last chunk is padded with zeros to the others' length."""
+    segmenter = make_segmenter(parity_config(0.5, segment_size_bytes=64, parity_code=code))
+    payload = bytes(range(200))
+    contents = segmenter.split(payload, NOW)
+    expected = cut(payload, parity_count=2, code=code)
+    assert [SegmentMessage.decode(item) for item in segmenter.add_parity(contents)] == expected[4:]
+
+
+def test_most_payloads_have_no_parity() -> None:
+    single = make_segmenter(parity_config(0.5, segment_size_bytes=64))
+    for segmenter, payload in ((single, b"x"), (make_segmenter(SMALL), b"x" * 200)):
+        assert segmenter.add_parity(segmenter.split(payload, NOW)) == []
+
+
 def test_segments_of_a_peer_are_those_of_ours() -> None:
     """The builder of the tests and the segmenter agree to the byte."""
     payload = bytes(range(200))

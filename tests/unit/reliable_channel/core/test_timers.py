@@ -66,6 +66,29 @@ def test_setting_again_replaces_the_deadline() -> None:
     assert pop_all(timers, 30) == [A]
 
 
+def test_putting_off_leaves_the_heap_alone_until_the_entry_comes_up() -> None:
+    timers = Timers()
+    timers.set(A, 10)
+    timers.set(B, 25)
+    for deadline in range(11, 21):
+        timers.set(A, deadline)
+    assert len(timers.heap) == 2
+    assert pop_all(timers, 19) == []
+    timers.set(A, 30)
+    assert timers.next_deadline() == 25
+    assert pop_all(timers, 30) == [B, A]
+    assert not timers.heap
+
+
+def test_a_timer_that_is_set_anew_after_it_was_cancelled_ends_once() -> None:
+    timers = Timers()
+    timers.set(A, 10)
+    timers.cancel(A)
+    timers.set(A, 20)
+    assert pop_all(timers, 100) == [A]
+    assert timers.next_deadline() is None
+
+
 def test_setting_the_same_deadline_keeps_the_place_in_line() -> None:
     timers = Timers()
     timers.set(A, 10)

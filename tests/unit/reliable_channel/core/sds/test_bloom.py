@@ -124,6 +124,17 @@ def test_adding_a_pair_is_adding_its_id() -> None:
     assert by_id.to_bytes() == by_pair.to_bytes()
 
 
+@pytest.mark.parametrize(("capacity", "error_rate"), [(1, 0.5), (1_000, 0.001), (300, 1e-9)])
+@pytest.mark.parametrize("count", [0, 1, 700])
+def test_adding_many_is_adding_each(capacity: int, error_rate: float, count: int) -> None:
+    one_by_one, at_once = BloomFilter(capacity, error_rate), BloomFilter(capacity, error_rate)
+    for item in ids("member", count):
+        one_by_one.add(item)
+    at_once.add_many(ids("member", count))
+    assert at_once.to_bytes() == one_by_one.to_bytes()
+    assert at_once.count == one_by_one.count
+
+
 def test_order_and_repetition_leave_no_trace_in_the_bytes() -> None:
     one, other = BloomFilter(CAPACITY, ERROR_RATE), BloomFilter(CAPACITY, ERROR_RATE)
     for item in ("a", "b", "c"):

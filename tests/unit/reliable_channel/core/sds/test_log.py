@@ -8,11 +8,13 @@ from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.core.sds.log import (
+    ENTRY_OVERHEAD,
     MAX_BRANCHES,
     MAX_FRONTIER,
     MAX_LATE_HINTS,
     KnownMessage,
     MessageLog,
+    history_octets,
 )
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import LogRecord
@@ -175,14 +177,14 @@ def test_the_first_hint_stays() -> None:
     assert not log.outbox.take()
     log.set_hint("a", b"1" * 32)
     log.set_hint("a", b"2" * 32)
-    assert log.entry("a") == HistoryEntry("a", b"1" * 32, ALICE)
+    assert log.entries(["a"]) == (HistoryEntry("a", b"1" * 32, ALICE),)
     assert len(log.outbox.take().changes) == 1
 
 
 def test_entries_name_id_hint_and_original_sender_of_what_is_known() -> None:
     log = make_log()
     log.add(known("a", hint=b"h" * 32))
-    assert log.entry("b") is None
+    assert log.entries(["b"]) == ()
     assert log.entries(["b", "a", "c"]) == (HistoryEntry("a", b"h" * 32, ALICE),)
 
 
@@ -368,3 +370,9 @@ def test_the_smallest_filter_keeps_the_newest() -> None:
     log = filled(("a", 1), ("b", 2), ("c", 3), capacity=1)
     assert log.bloom is not None
     assert "c" in log.bloom
+
+
+def test_the_size_of_a_history_counts_its_ids_and_what_goes_with_them() -> None:
+    named = [HistoryEntry("abc"), HistoryEntry("de", None, "alice")]
+    assert history_octets([]) == 0
+    assert history_octets(named) == 3 + 2 + 5 + 2 * ENTRY_OVERHEAD

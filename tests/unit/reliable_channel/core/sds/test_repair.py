@@ -42,8 +42,8 @@ def delay(message_id: str, participant_id: str = ALICE) -> Nanoseconds:
     return request_delay_ms(participant_id, message_id, T_MIN, T_MAX) * MS
 
 
-def answer(message_id: str = "m1", asked_by: str = BOB) -> RepairAnswer:
-    return RepairAnswer(message_id, asked_by, b"bytes", ephemeral=False)
+def answer(message_id: str = "m1") -> RepairAnswer:
+    return RepairAnswer(message_id, b"bytes", in_store=False)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_a_second_request_does_not_move_the_answer(timers: Timers) -> None:
     answers = make_answers(timers)
     answers.plan(answer(), CAROL, NOW)
     due = timers.deadline(("answer", "m1"))
-    assert not answers.plan(answer(asked_by=CAROL), CAROL, NOW + 5)
+    assert not answers.plan(answer(), CAROL, NOW + 5)
     assert timers.deadline(("answer", "m1")) == due
 
 

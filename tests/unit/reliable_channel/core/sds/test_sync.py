@@ -1,26 +1,51 @@
-"""When a sync message is due, and what it names."""
+"""When a sync message is due, what it names, and when one waits for its turn."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
 import pytest
 
-from reliable_channel.config import SdsConfig
+from reliable_channel.config import RateLimitConfig, SdsConfig
+from reliable_channel.core.dispatch import DispatchQueue
 from reliable_channel.core.outbox import Outbox
+from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter, TrafficClass
 from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import KnownMessage, MessageLog
+from reliable_channel.core.sds.repair import RepairRequests
 from reliable_channel.core.sds.sync import (
     IDLE_TIMER,
+    RETRY_NS,
     SYNC_ENTRIES,
     SYNC_TIMER,
     SyncPolicy,
+    SyncScheduler,
     backoff_ns,
 )
 from reliable_channel.core.timers import Timers
 from reliable_channel.types import MS, SECOND
-from tests.support.builders import ALICE, NOW
+from tests.support.builders import (
+    ALICE,
+    CAROL,
+    CHANNEL,
+    NEXT_EPOCH,
+    NO_FILTER,
+    NOW,
+    NOW_MS,
+    Participant,
+    acknowledge,
+    alice,
+    content_message,
+    cut,
+    entries,
+    history_of,
+    ids_of,
+    limited,
+    messages_of,
+    sync_message,
+)
 
 CONFIG = SdsConfig(bloom_capacity=0)
 
@@ -42,7 +67,9 @@ LATE = FixedRandom(1 - 2**-53)
 
 def make_policy(random: Random = LATE) -> SyncPolicy:
     outbox = Outbox()
-    return SyncPolicy(CONFIG, AckDebt(outbox), MessageLog(CONFIG, outbox), Timers(), random)
+    timers = Timers()
+    repairs = RepairRequests(CONFIG, ALICE, timers)
+    return SyncPolicy(CONFIG, AckDebt(outbox), repairs, MessageLog(CONFIG, outbox), timers, random)
 
 
 def owe(policy: SyncPolicy, count: int, *, start: int = 0) -> None:
@@ -193,6 +220,23 @@ def test_activity_starts_the_silence_anew_at_its_first_length() -> None:
     assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
 
 
+def test_a_draw_serves_until_it_was_used_or_the_group_has_changed() -> None:
+    policy = make_policy(LATE)
+    policy.active(NOW, 1)
+    policy.random = EARLY
+    policy.active(NOW + SECOND, 1)
+    kept = policy.timers.deadline(IDLE_TIMER)
+    assert kept is not None
+    assert kept - NOW == pytest.approx(46 * SECOND, abs=2)
+    policy.active(NOW + SECOND, 2)
+    assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
+    policy.random = LATE
+    policy.sent_idle(NOW, 2)
+    policy.random = EARLY
+    policy.active(NOW + SECOND, 2)
+    assert policy.timers.deadline(IDLE_TIMER) == NOW + 31 * SECOND
+
+
 def test_a_sync_heard_puts_ours_off() -> None:
     policy = make_policy(EARLY)
     policy.active(NOW, 1)
@@ -244,3 +288,143 @@ def test_a_sync_names_at_most_64_ids() -> None:
 
 def test_with_nothing_known_a_sync_names_nothing() -> None:
     assert make_policy().compose() == ()
+
+
+# --- Turns ---------------------------------------------------------------------------------------
+
+
+def test_no_two_syncs_have_the_same_time() -> None:
+    policy = make_policy()
+    times = [policy.next_sync_ns(now) for now in (NOW, NOW, NOW - SECOND, NOW + SECOND)]
+    assert times == [NOW, NOW + 1, NOW + 2, NOW + SECOND]
+
+
+def make_scheduler(policy: SyncPolicy) -> SyncScheduler:
+    unlimited = ChannelBudget(EpochRateLimiter(RateLimitConfig()), None, CHANNEL)
+    queue = DispatchQueue(16, unlimited, Outbox(), policy.timers, policy.random)
+    return SyncScheduler(policy, queue, lambda now: 1)
+
+
+def test_one_sync_waits_at_most() -> None:
+    policy = make_policy()
+    scheduler = make_scheduler(policy)
+    owe(policy, 1)
+    log(policy, 1)
+    for now in (NOW, NOW + SECOND):
+        scheduler.sync_due(now)
+        scheduler.idle_due(now)
+    assert list(scheduler.queue.queues[TrafficClass.SYNC]) == ["sync:1"]
+
+
+def test_without_anything_owed_no_sync_is_due_or_tried_again() -> None:
+    policy = make_policy()
+    scheduler = make_scheduler(policy)
+    scheduler.sync_due(NOW)
+    scheduler.failed(NOW)
+    assert scheduler.queue.waiting() == 0
+    assert SYNC_TIMER not in policy.timers
+    owe(policy, 1)
+    scheduler.failed(NOW)
+    assert policy.timers.next_deadline() == NOW + RETRY_NS
+
+
+def test_a_sync_that_failed_is_owed_again() -> None:
+    receiver = Participant(sds=NO_FILTER)
+    (message,) = messages_of(b"x")
+    receiver.receive(message)
+    receiver.advance(3 * SECOND)
+    receiver.failed()
+    assert receiver.status().owed_acknowledgements == 1
+    receiver.advance(3 * SECOND)
+    assert [history_of(sync) for sync in receiver.syncs] == [[message.message_id]] * 2
+    receiver.published()
+    receiver.advance(10 * SECOND)
+    assert len(receiver.syncs) == 2
+
+
+def test_a_failed_idle_sync_owes_nothing() -> None:
+    receiver = Participant(sds=NO_FILTER)
+    receiver.receive(*messages_of(b"x"))
+    receiver.advance(3 * SECOND)
+    receiver.published()
+    receiver.advance(46 * SECOND)
+    assert len(receiver.syncs) == 2
+    receiver.failed()
+    assert receiver.status().owed_acknowledgements == 0
+
+
+def test_in_silence_idle_syncs_go_out_at_growing_distances() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    acknowledge(sender, request_id)
+    times = []
+    for _ in range(4):
+        while not sender.machine.queue.in_flight:
+            sender.advance(SECOND)
+        times.append(sender.syncs[-1].time_ns - NOW)
+        sender.published()
+    gaps = [later - earlier for earlier, later in zip([0, *times], times, strict=False)]
+    for gap, least in zip(gaps, (30, 60, 120, 240), strict=True):
+        assert least * SECOND <= gap <= 1.5 * least * SECOND
+    assert all(history_of(sync) == ids_of(sender, request_id) for sync in sender.syncs)
+
+
+def test_with_nothing_logged_a_silence_is_not_broken() -> None:
+    sender = alice()
+    sender.advance(3600 * SECOND)
+    assert sender.transmissions == []
+    assert sender.machine.next_deadline() is not None
+
+
+def test_an_idle_sync_that_the_limit_holds_back_goes_out_once() -> None:
+    sender = alice(budget=limited(3))
+    request_id = sender.send(b"x" * 192)
+    sender.published()
+    acknowledge(sender, request_id)
+    sender.advance(NEXT_EPOCH - NOW)
+    assert sender.syncs == []
+    sender.advance(35 * SECOND)
+    assert len(sender.syncs) == 1
+
+
+def test_a_receiver_near_its_limit_spaces_its_syncs() -> None:
+    """WIRE: a receiver near its limit spaces its syncs over the time left."""
+    receiver = Participant(sds=NO_FILTER, budget=limited(10))
+    for number in range(60):
+        receiver.receive(
+            content_message(cut(b"x", wrap_time_ns=NOW + number)[0], lamport=NOW_MS + number)
+        )
+        receiver.advance(5 * SECOND)
+        receiver.published()
+    assert 3 <= len(receiver.syncs) <= 10
+    receiver.advance(600 * SECOND)
+    receiver.published()
+    assert receiver.status().owed_acknowledgements == 0
+
+
+def test_a_sync_that_still_waits_is_not_needed_when_another_has_acknowledged() -> None:
+    """WIRE: dropped when another participant has just named at least as many segments."""
+    receiver = Participant(sds=replace(NO_FILTER, max_in_flight=1))
+    receiver.send(b"busy")
+    (message,) = messages_of(b"x")
+    receiver.receive(message)
+    receiver.advance(3 * SECOND)
+    assert receiver.status().waiting == 1
+    receiver.receive(sync_message(*entries(message.message_id), sender_id=CAROL))
+    assert receiver.status().owed_acknowledgements == 0
+    receiver.published()
+    assert len(receiver.syncs) == 0
+
+
+def test_an_idle_sync_that_waits_is_not_dropped_by_what_others_say() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1, max_retransmissions=0))
+    request_id = sender.send(b"x")
+    sender.published()
+    acknowledge(sender, request_id)
+    sender.send(b"busy")
+    sender.advance(46 * SECOND)
+    assert sender.status().waiting == 1
+    sender.receive(sync_message(sender_id=CAROL))
+    sender.published()
+    assert len(sender.syncs) == 1

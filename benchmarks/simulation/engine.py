@@ -1,0 +1,414 @@
+"""A group of real channel machines on a lossy network, in virtual time: a whole conversation in a fraction of a second.
+
+::
+
+    workload ─► send ─► machine ─► persist ─► node ─► network ─► receive ─► machine ─► …
+                           ▲          │         │        └─► store ─► fetched
+                           └ snapshot ┘         └─► published / publish_failed
+
+A `Scenario` is data and says everything: who takes part, what the network, the nodes and the store do wrong, when
+somebody joins, restarts or is cut off. `Simulation` is driven by ``workload``, which plays it, or step by step. The
+same scenario gives the same trace, byte for byte: every draw comes from a stream of its own, named by seed and purpose,
+so that another workload does not change the faults and another machine does not change the workload.
+
+It must not sleep, read a clock or run concurrently. Encryption and segment sizes of a real node are not
+simulated; machines see the bytes that other machines published.
+
+Spec: RELIABLE-CHANNEL-API; docs/design.md for the order in which effects are carried out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import Final
+
+from benchmarks.simulation.invariants import (
+    InvariantError,
+    budget_problems,
+    delivery_problems,
+    order_problems,
+    quiet_problems,
+    request_problems,
+    sequence_problems,
+)
+from benchmarks.simulation.journal import Charge, Journal, Step
+from benchmarks.simulation.network import LinkFilter, Network, Refusal, Transmission
+from benchmarks.simulation.participant import Participant
+from benchmarks.simulation.scenario import START_NS, Scenario
+from benchmarks.simulation.schedule import Schedule
+from reliable_channel.core.effects import Effects, Publish
+from reliable_channel.core.machine import ChannelMachine, ChannelStatus
+from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
+from reliable_channel.events import ChannelEvent
+from reliable_channel.types import MS, SECOND, Nanoseconds, RequestId
+
+CHANNEL_ID: Final = "simulation"
+"""Of the one channel that everybody opens."""
+
+CONTENT_TOPIC: Final = "/simulation/1/group/proto"
+
+CATCH_UP_MARGIN_NS: Final = 5 * SECOND
+"""After a restart the store is asked from this long before the last message seen, as the driver does."""
+
+SETTLE_STEP_MS: Final = 250.0
+"""How often `Simulation.settle` looks whether there is anything left to do, milliseconds of virtual time."""
+
+
+class Simulation:
+    """A group in virtual time.
+
+    ``workload.play`` runs a whole scenario. To script one instead: ``start``, then ``send``, ``after``, ``run``,
+    ``settle``.
+
+    Args:
+        scenario: What to play.
+        trace: Takes a line for every input and effect; None writes none.
+        wire: Takes every transmission that reaches the network; None keeps none.
+        carries: Asked for each copy besides the scenario's partitions; None carries all.
+        refusal: Asked for each publication besides the scenario's faults; None takes all.
+        on_event: The application of all participants: told of each event after its effects are carried out.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        trace: list[bytes] | None = None,
+        wire: list[Transmission] | None = None,
+        carries: LinkFilter | None = None,
+        refusal: Refusal | None = None,
+        on_event: Callable[[int, ChannelEvent], None] | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.trace = trace
+        self.wire = wire
+        self.carries = carries
+        self.refusal = refusal
+        self.on_event = on_event
+        self.counters: Counter[str] = Counter()
+        self.schedule = Schedule()
+        self.participants = [self._participant(index) for index in range(scenario.participants)]
+        self.network = Network(
+            scenario,
+            self.schedule,
+            self.participants,
+            self.stream("store"),
+            self.counters,
+            wire=wire,
+            carries=self._carries,
+            refusal=self._refusal,
+            arrive=self._arrive,
+            report=self._report,
+        )
+
+    def stream(self, purpose: str) -> Random:
+        """Return a random stream that depends on nothing but the seed and its purpose."""
+        return Random(f"{self.scenario.seed}/{purpose}")
+
+    def _participant(self, index: int) -> Participant:
+        sender_id = f"p{index}"
+        skew = self.stream(f"clock/{index}").uniform(-1, 1) * self.scenario.clock_skew_ms
+        return Participant(
+            index=index,
+            sender_id=sender_id,
+            journal=Journal(sender_id=sender_id, is_live=False),
+            link=self.stream(f"link/{index}"),
+            node=self.stream(f"node/{index}"),
+            offset_ns=int(skew * MS),
+        )
+
+    def _carries(self, transmission: Transmission, receiver: int) -> bool:
+        return self.carries is None or self.carries(transmission, receiver)
+
+    def _refusal(self, publish: Publish, index: int) -> bool | None:
+        return None if self.refusal is None else self.refusal(publish, index)
+
+    @property
+    def transmissions(self) -> int:
+        """How many messages the nodes were given."""
+        return self.network.transmissions
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What counts against the epoch budgets."""
+        return self.network.charges
+
+    # -- time -------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Nanoseconds:
+        """Virtual Unix time."""
+        return self.schedule.now
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> None:
+        """Do something later; 0 does it next."""
+        self.schedule.at(self.now + int(delay_ms * MS), action)
+
+    def run(self, duration_ms: float) -> None:
+        """Let time pass."""
+        self.schedule.run(duration_ms)
+
+    def settle(self, limit_ms: float | None = None) -> bool:
+        """Let time pass until nothing is left to do; say whether that was within the limit.
+
+        Args:
+            limit_ms: Longest time, the scenario's ``settle_ms`` when None.
+        """
+        limit = self.scenario.settle_ms if limit_ms is None else limit_ms
+        end = self.now + int(limit * MS)
+        while not self.is_settled():
+            if self.now >= end:
+                return False
+            self.run(SETTLE_STEP_MS)
+        return True
+
+    def is_settled(self) -> bool:
+        """Tell whether nothing is under way, every channel is quiet and everybody has everything."""
+        return (
+            not self.schedule.under_way
+            and not quiet_problems(self.statuses())
+            and not delivery_problems(self.journals)
+        )
+
+    # -- who is there -----------------------------------------------------------------------------
+
+    @property
+    def journals(self) -> list[Journal]:
+        """The journals of all participants."""
+        return [participant.journal for participant in self.participants]
+
+    def machine(self, index: int) -> ChannelMachine:
+        """Return the machine of a participant that is up."""
+        machine = self.participants[index].machine
+        assert machine is not None, f"p{index} is down"
+        return machine
+
+    def statuses(self) -> list[ChannelStatus]:
+        """Return the status of every channel that is up."""
+        return [item.machine.status() for item in self.participants if item.machine is not None]
+
+    def counted(self, name: str) -> int:
+        """Return the sum of a counter over the channels that are up."""
+        return sum(status.counters.get(name, 0) for status in self.statuses())
+
+    def start(self, *indexes: int) -> None:
+        """Open the channel at participants, at all when none is named; kept rows are gone on from."""
+        for index in indexes or range(len(self.participants)):
+            self._start(self.participants[index])
+
+    def _start(self, who: Participant) -> None:
+        scenario, now = self.scenario, self.now + who.offset_ns
+        limiter = EpochRateLimiter(scenario.rate_limit, restored=who.ledger())
+        who.generation += 1
+        who.machine = machine = ChannelMachine(
+            channel_id=CHANNEL_ID,
+            sender_id=who.sender_id,
+            content_topic=CONTENT_TOPIC,
+            now=now,
+            seed=self.stream(f"protocol/{who.index}/{who.generation}").getrandbits(64),
+            sds=scenario.sds,
+            segmentation=scenario.segmentation,
+            budget=ChannelBudget(limiter, None, CHANNEL_ID),
+            snapshot={kind: list(table.values()) for kind, table in who.rows.items() if table},
+        )
+        who.node_free_ns = self.now
+        who.wake_ns = None
+        who.torn = False
+        effects = Effects()
+        if who.generation == 1:
+            who.journal.joined_ns = self.now
+        elif scenario.store.catch_up and scenario.store.enabled:
+            effects.merge(self._catch_up(who, machine, now))
+        who.journal.is_live = True
+        effects.merge(machine.start(now))
+        self._note(who, "start", b"")
+        self._carry_out(who, effects)
+
+    def _catch_up(self, who: Participant, machine: ChannelMachine, now: Nanoseconds) -> Effects:
+        """Take what the store has since the last message seen, as the driver does before it starts."""
+        effects = Effects()
+        for record in who.channels():
+            since = record.last_seen_ns - who.offset_ns - CATCH_UP_MARGIN_NS
+            if not record.last_seen_ns:
+                continue
+            for message_hash, data in self.network.since(since):
+                self._note(who, "catch up", data)
+                effects.merge(machine.receive(data, message_hash, now))
+        return effects
+
+    def crash(self, index: int) -> None:
+        """Let a participant vanish at once: what its node has not transmitted is lost, the kept rows stay."""
+        who = self.participants[index]
+        who.machine = None
+        who.journal.is_live = False
+        self._note(who, "crash", b"")
+
+    def tear(self, index: int) -> None:
+        """Let a participant crash with its next effects, after they are kept and before they are carried out."""
+        self.participants[index].torn = True
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def send(self, index: int, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+        """Send a payload and carry the effects out."""
+        who, machine = self.participants[index], self.machine(index)
+        request_id, effects = machine.send(payload, self.now + who.offset_ns, ephemeral=ephemeral)
+        step = Step(
+            message_id=machine.request_status(request_id).segments[0].message_id,
+            sender_id=who.sender_id,
+            payload=payload,
+            time_ns=self.now,
+            ephemeral=ephemeral,
+            request_id=request_id,
+        )
+        who.journal.steps.append(step)
+        self._note(who, "send", payload)
+        self._carry_out(who, effects)
+        return request_id
+
+    def inject(self, index: int, data: bytes, message_hash: bytes | None = None) -> None:
+        """Let a participant receive bytes from nowhere."""
+        who, machine = self.participants[index], self.machine(index)
+        self._note(who, "receive", data)
+        self._carry_out(who, machine.receive(data, message_hash, self.now + who.offset_ns))
+
+    def _wake(self, who: Participant, generation: int) -> None:
+        machine = who.machine_of(generation)
+        if machine is None or who.wake_ns != self.now:
+            return
+        who.wake_ns = None
+        self._note(who, "tick", b"")
+        self._carry_out(who, machine.tick(self.now + who.offset_ns))
+
+    def _arrive(self, who: Participant, transmission: Transmission) -> None:
+        if who.machine is None:
+            return
+        self.counters["copies_received"] += 1
+        self.inject(
+            who.index,
+            transmission.data,
+            None if transmission.ephemeral else transmission.message_hash,
+        )
+
+    def _report(
+        self,
+        who: Participant,
+        generation: int,
+        transmission: Transmission,
+        retryable: bool | None,
+    ) -> None:
+        """Tell a machine what became of a publication; None: it was published."""
+        machine = who.machine_of(generation)
+        if machine is None:
+            return
+        segment_id, now = transmission.segment_id, self.now + who.offset_ns
+        if retryable is None:
+            self._note(who, "published", segment_id.encode())
+            effects = machine.published(segment_id, transmission.message_hash, now)
+        else:
+            self._note(who, f"failed {retryable}", segment_id.encode())
+            effects = machine.publish_failed(
+                segment_id, "the node failed", now, retryable=retryable
+            )
+        self._carry_out(who, effects)
+
+    def _answer(
+        self, who: Participant, generation: int, found: list[tuple[bytes, bytes]] | None
+    ) -> None:
+        """Give a machine the answer of the store; None: it could not be asked."""
+        machine = who.machine_of(generation)
+        if machine is None:
+            return
+        now = self.now + who.offset_ns
+        if found is None:
+            self._note(who, "fetch failed", b"")
+            effects = machine.fetch_failed(now)
+        else:
+            self._note(who, "fetched", b"".join(data for _, data in found))
+            effects = machine.fetched(found, now)
+        self._carry_out(who, effects)
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def _carry_out(self, who: Participant, effects: Effects) -> None:
+        """Carry effects out in the order persist, publish, fetch, emit."""
+        self._persist(who, effects)
+        if who.torn:
+            self.crash(who.index)
+            return
+        for publish in effects.publishes:
+            self._note(who, f"publish {publish.segment_id} {publish.ephemeral}", publish.data)
+            self.network.publish(who, publish)
+        for fetch in effects.fetches:
+            self._fetch(who, fetch.hashes)
+        self._schedule(who)
+        for event in effects.events:
+            self._note(who, "emit", repr(event).encode())
+            if self.on_event is not None:
+                self.on_event(who.index, event)
+
+    def _persist(self, who: Participant, effects: Effects) -> None:
+        who.keep_rows(effects)
+        if self.trace is not None:
+            for (kind, key), record in effects.changes.items():
+                self._note(who, f"persist {kind.__name__}", repr((key, record)).encode())
+        who.keep_events(effects, self.now)
+
+    def _schedule(self, who: Participant) -> None:
+        """See to it that the machine is woken at its deadline."""
+        deadline = who.machine.next_deadline() if who.machine is not None else None
+        if deadline is None:
+            return
+        wake_ns = max(self.now, deadline - who.offset_ns)
+        if who.wake_ns is None or wake_ns < who.wake_ns:
+            who.wake_ns = wake_ns
+            self.schedule.wake(wake_ns, partial(self._wake, who, who.generation))
+
+    def _fetch(self, who: Participant, hashes: Sequence[bytes]) -> None:
+        """Ask the store; what it can be asked for now is in its answer."""
+        self._note(who, "fetch", b"".join(hashes))
+        found = self.network.query(hashes)
+        answered_ns = self.now + int(self.scenario.store.answer_ms * MS)
+        self.schedule.at(answered_ns, partial(self._answer, who, who.generation, found))
+
+    def _note(self, who: Participant, what: str, data: bytes) -> None:
+        """Write a line of the trace."""
+        if self.trace is not None:
+            digest = blake2b(data, digest_size=16).hexdigest()
+            line = f"{self.now - START_NS} {who.sender_id} {what} {len(data)} {digest}"
+            self.trace.append(line.encode())
+
+    # -- what must hold ---------------------------------------------------------------------------
+
+    def problems(self) -> dict[str, list[str]]:
+        """Return what the run broke, by the name of what must hold; empty when all is well."""
+        journals = self.journals
+        found = {
+            "delivery": delivery_problems(journals),
+            "order": order_problems(journals),
+            "requests": request_problems(journals),
+            "sequence": sequence_problems(journals),
+            "quiet": quiet_problems(self.statuses()),
+        }
+        if self.scenario.rate_limit.enabled:
+            found["budget"] = budget_problems(self.charges, self.scenario.rate_limit)
+        return {name: texts for name, texts in found.items() if texts}
+
+    def check(self, *, besides: Collection[str] = ()) -> Simulation:
+        """Raise unless everything holds that must.
+
+        Args:
+            besides: Names of what need not hold here: ``delivery``, ``order``, ``requests``, ``sequence``, ``quiet``,
+                ``budget``.
+
+        Raises:
+            InvariantError: With the seed, and the command that plays the scenario again.
+        """
+        found = {name: texts for name, texts in self.problems().items() if name not in besides}
+        if found:
+            raise InvariantError(self.scenario, found)
+        return self

@@ -1,0 +1,60 @@
+"""What happened in a simulation, written down while it runs: for each participant, and for its budget.
+
+It must not judge what it writes down; that is ``invariants``.
+
+Spec: RELIABLE-CHANNEL-API, Events, for what an application is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from reliable_channel.events import ChannelEvent
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+
+class Step(NamedTuple):
+    """One message at one participant: its own when sent, another's when delivered."""
+
+    message_id: MessageId
+    """Of its first data segment."""
+    sender_id: ParticipantId
+    payload: bytes
+    time_ns: Nanoseconds
+    ephemeral: bool = False
+    late: bool = False
+    """Delivered, but marked as later than what depends on it."""
+    request_id: RequestId = ""
+    """Of an own message; empty for one of another participant."""
+
+
+@dataclass(slots=True)
+class Journal:
+    """What the application of one participant did and was told, in order, restarts included."""
+
+    sender_id: ParticipantId
+    joined_ns: Nanoseconds = 0
+    """From then on it is to get every message."""
+    is_live: bool = True
+    """It is open at the end."""
+    steps: list[Step] = field(default_factory=list)
+    events: list[ChannelEvent] = field(default_factory=list)
+    """All events that have a sequence."""
+
+    def delivered(self) -> list[Step]:
+        """Return the messages of others that were delivered."""
+        return [step for step in self.steps if not step.request_id]
+
+    def sent(self) -> list[Step]:
+        """Return its own messages."""
+        return [step for step in self.steps if step.request_id]
+
+
+class Charge(NamedTuple):
+    """A transmission as an epoch budget sees it."""
+
+    sender_id: ParticipantId
+    made_ns: Nanoseconds
+    reported_ns: Nanoseconds
+    """When its outcome was reported; it counts in that epoch too."""

@@ -1,0 +1,214 @@
+"""Everything between one machine's ``Publish`` and another's ``receive``: nodes, links and the store.
+
+::
+
+    publish ─► node ─► link of each receiver ─► arrive
+                │ └──► store ─► query, since
+                └► report
+
+What goes wrong is drawn from the stream of whom it befalls, so that what one receiver misses does not depend on who
+else is there. It must not look into messages, and calls no machine.
+
+Spec: 14/WAKU2-MESSAGE and 13/STORE, in outline; MESSAGING-API for the outcomes that are reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from benchmarks.simulation.journal import Charge
+from benchmarks.simulation.participant import Participant
+from benchmarks.simulation.scenario import START_NS, Scenario
+from benchmarks.simulation.schedule import Schedule
+from reliable_channel.core.effects import Publish
+from reliable_channel.types import MS, Nanoseconds, RequestId
+
+
+class Transmission(NamedTuple):
+    """One message that a node gave to the network."""
+
+    number: int
+    """From 1, over all participants; its transport hash is made of it."""
+    sender: int
+    segment_id: RequestId
+    data: bytes
+    message_hash: bytes
+    ephemeral: bool
+    time_ns: Nanoseconds
+
+
+class StoredMessage(NamedTuple):
+    """What the network's store has of a transmission."""
+
+    sent_ns: Nanoseconds
+    visible_ns: Nanoseconds
+    """From then on it can be found."""
+    data: bytes
+
+
+LinkFilter: TypeAlias = Callable[[Transmission, int], bool]
+"""Says whether the network carries a transmission to the participant with this index."""
+
+Refusal: TypeAlias = Callable[[Publish, int], bool | None]
+"""What the node of a participant says to a publication: None takes it, True fails it for now, False for good."""
+
+Arrival: TypeAlias = Callable[[Participant, Transmission], None]
+"""Is told of each copy that arrives."""
+
+Report: TypeAlias = Callable[[Participant, int, Transmission, bool | None], None]
+"""Is told what a node said: to whom, in which of its starts, about what; the answer is as of a `Refusal`."""
+
+
+class Network:
+    """The nodes of all participants, the links between them, and the store.
+
+    Args:
+        scenario: What goes wrong.
+        schedule: Where it takes its time.
+        participants: Who is connected, by index.
+        draws: Decides what the store does.
+        counters: Where failures and queries are counted.
+        wire: Takes every transmission that reaches the network; None keeps none.
+        carries: Asked for each copy besides the scenario's partitions.
+        refusal: Asked for each publication besides the scenario's faults.
+        arrive: Told of each copy that arrives.
+        report: Told of each outcome.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        schedule: Schedule,
+        participants: Sequence[Participant],
+        draws: Random,
+        counters: Counter[str],
+        *,
+        wire: list[Transmission] | None,
+        carries: LinkFilter,
+        refusal: Refusal,
+        arrive: Arrival,
+        report: Report,
+    ) -> None:
+        self.scenario = scenario
+        self.schedule = schedule
+        self.participants = participants
+        self.draws = draws
+        self.counters = counters
+        self.wire = wire
+        self.carries = carries
+        self.refusal = refusal
+        self.arrive = arrive
+        self.report = report
+        self.transmissions = 0
+        self.charges: list[Charge] = []
+        self.stored: dict[bytes, StoredMessage] = {}
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def publish(self, who: Participant, publish: Publish) -> None:
+        """Hand a message to the node, which transmits one after the other."""
+        now = self.schedule.now
+        who.node_free_ns = max(now, who.node_free_ns) + int(self.scenario.node.transmit_ms * MS)
+        if who.node_free_ns <= now:
+            self._transmit(who, who.generation, publish)
+        else:
+            again = partial(self._transmit_later, who, who.generation, publish)
+            self.schedule.at(who.node_free_ns, again)
+
+    def _transmit_later(self, who: Participant, generation: int, publish: Publish) -> None:
+        if who.machine_of(generation) is not None:
+            self._transmit(who, generation, publish)
+
+    def _transmit(self, who: Participant, generation: int, publish: Publish) -> None:
+        """Give a message to the network, unless the node fails, and report the outcome in time."""
+        faults, now = self.scenario.node, self.schedule.now
+        outcome = self._node_outcome(who, publish)
+        self.transmissions += 1
+        transmission = Transmission(
+            number=self.transmissions,
+            sender=who.index,
+            segment_id=publish.segment_id,
+            data=publish.data,
+            message_hash=self.transmissions.to_bytes(32, "big"),
+            ephemeral=publish.ephemeral,
+            time_ns=now,
+        )
+        in_doubt = outcome is True and who.node.random() < faults.false_failure
+        delay_ms = faults.report_ms + who.node.random() * faults.report_jitter_ms
+        reported_ns = now + int(delay_ms * MS)
+        if outcome is None or in_doubt:
+            self._broadcast(transmission)
+            if self.scenario.rate_limit.enabled:
+                offset = who.offset_ns
+                self.charges.append(Charge(who.sender_id, now + offset, reported_ns + offset))
+        else:
+            self.counters["publish_failures"] += 1
+        told = partial(self.report, who, generation, transmission, outcome)
+        self.schedule.at(reported_ns, told)
+
+    def _node_outcome(self, who: Participant, publish: Publish) -> bool | None:
+        """Draw what the node says: None takes the message, True fails it for now, False for good."""
+        faults, draw = self.scenario.node, who.node.random()
+        if (said := self.refusal(publish, who.index)) is not None:
+            return said
+        if draw < faults.rejection:
+            return False
+        if draw < faults.rejection + faults.failure + faults.false_failure:
+            return True
+        return None
+
+    # -- links ------------------------------------------------------------------------------------
+
+    def _broadcast(self, transmission: Transmission) -> None:
+        """Put a copy on its way to each participant, and one into the store."""
+        if self.wire is not None:
+            self.wire.append(transmission)
+        faults, now = self.scenario.faults, self.schedule.now
+        for receiver in self.participants:
+            if receiver.index == transmission.sender:
+                delays = [0] if receiver.node.random() < self.scenario.node.echo else []
+            else:
+                delays = faults.copies(receiver.link)
+                if not self._is_carried(transmission, receiver.index):
+                    delays = []
+            for delay in delays:
+                self.schedule.at(now + delay, partial(self.arrive, receiver, transmission))
+        self._store(transmission)
+
+    def _is_carried(self, transmission: Transmission, receiver: int) -> bool:
+        elapsed_ms = (self.schedule.now - START_NS) / MS
+        for cut in self.scenario.partitions:
+            apart = (transmission.sender in cut.side) != (receiver in cut.side)
+            if apart and cut.from_ms <= elapsed_ms < cut.until_ms:
+                return False
+        return self.carries(transmission, receiver)
+
+    # -- store ------------------------------------------------------------------------------------
+
+    def _store(self, transmission: Transmission) -> None:
+        store, now = self.scenario.store, self.schedule.now
+        lost = self.draws.random() < store.loss
+        if store.enabled and not transmission.ephemeral and not lost:
+            stored = StoredMessage(now, now + int(store.lag_ms * MS), transmission.data)
+            self.stored[transmission.message_hash] = stored
+
+    def query(self, hashes: Sequence[bytes]) -> list[tuple[bytes, bytes]] | None:
+        """Return what the store can be asked for now; None where the query fails."""
+        self.counters["fetches"] += 1
+        found = [
+            (message_hash, stored.data)
+            for message_hash in hashes
+            if (stored := self.stored.get(message_hash)) and stored.visible_ns <= self.schedule.now
+        ]
+        failed = self.draws.random() < self.scenario.store.failure
+        return None if failed else found
+
+    def since(self, time_ns: Nanoseconds) -> Iterator[tuple[bytes, bytes]]:
+        """Give what was transmitted from a time on and can be looked up now."""
+        for message_hash, stored in self.stored.items():
+            if stored.sent_ns >= time_ns and stored.visible_ns <= self.schedule.now:
+                yield message_hash, stored.data

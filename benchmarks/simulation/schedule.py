@@ -1,0 +1,49 @@
+"""Virtual time: what is to be done when, in an order that depends on nothing but the calls.
+
+It must not know who takes part or what is done; it reads no clock and sleeps nowhere.
+
+Spec: none of its own; docs/design.md for virtual time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.simulation.scenario import START_NS
+from reliable_channel.types import MS, Nanoseconds
+
+
+class Schedule:
+    """Actions by their times; those for the same time are done in the order of setting."""
+
+    def __init__(self) -> None:
+        self.now: Nanoseconds = START_NS
+        self.under_way = 0
+        """Actions set by `at` and not done yet."""
+        self._actions: list[tuple[Nanoseconds, int, Callable[[], None]]] = []
+        self._order = 0
+
+    def at(self, time_ns: Nanoseconds, action: Callable[[], None]) -> None:
+        """Do something at a time; it counts as under way until then."""
+        self.under_way += 1
+        self.wake(time_ns, partial(self._act, action))
+
+    def wake(self, time_ns: Nanoseconds, action: Callable[[], None]) -> None:
+        """Do something at a time; nobody has to wait for it."""
+        self._order += 1
+        heapq.heappush(self._actions, (max(time_ns, self.now), self._order, action))
+
+    def _act(self, action: Callable[[], None]) -> None:
+        self.under_way -= 1
+        action()
+
+    def run(self, duration_ms: float) -> None:
+        """Let time pass."""
+        end = self.now + int(duration_ms * MS)
+        actions = self._actions
+        while actions and actions[0][0] <= end:
+            self.now, _, action = heapq.heappop(actions)
+            action()
+        self.now = end

@@ -1,0 +1,78 @@
+"""Plays a scenario: who sends what, and when somebody joins, restarts or is gone.
+
+Everything is drawn from a stream of its own, so that what the network does wrong does not change the workload. It must
+not reach past `Simulation` to machines or network, and checks nothing.
+
+Spec: none of its own; a tool of this project.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks.simulation.engine import Simulation
+from benchmarks.simulation.scenario import START_NS, Scenario
+from reliable_channel.errors import ChannelFullError
+from reliable_channel.types import MS
+
+
+def play(scenario: Scenario, *, trace: list[bytes] | None = None) -> Simulation:
+    """Play a scenario to its end and return the simulation; nothing is checked."""
+    simulation = Simulation(scenario, trace=trace)
+    Workload(simulation).play()
+    return simulation
+
+
+class Workload:
+    """What a scenario lets a group do.
+
+    Args:
+        simulation: The group, not started yet.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.scenario = simulation.scenario
+        self.draws = simulation.stream("workload")
+
+    def play(self) -> None:
+        """Run the scenario to its end."""
+        simulation, scenario = self.simulation, self.scenario
+        late = {join.participant: join.at_ms for join in scenario.joins}
+        simulation.start(*(index for index in range(scenario.participants) if index not in late))
+        for index, at_ms in late.items():
+            simulation.after(at_ms, partial(simulation.start, index))
+        for restart in scenario.restarts:
+            end = simulation.tear if restart.torn else simulation.crash
+            revive = partial(self._revive, restart.participant)
+            simulation.after(restart.at_ms, partial(end, restart.participant))
+            simulation.after(restart.at_ms + restart.down_ms, revive)
+        for number in range(scenario.messages):
+            when = (number + self.draws.random()) * scenario.interval_ms
+            simulation.after(when, partial(self._send_something, number))
+        simulation.run(scenario.messages * scenario.interval_ms)
+        for cut in scenario.partitions:
+            simulation.run(max(0.0, cut.until_ms - (simulation.now - START_NS) / MS))
+        simulation.settle()
+
+    def _revive(self, index: int) -> None:
+        if self.simulation.participants[index].machine is not None:
+            self.simulation.crash(index)
+        self.simulation.start(index)
+
+    def _send_something(self, number: int) -> None:
+        """Send the payload with this number from somebody who is there; later where there is no room."""
+        simulation, scenario, draws = self.simulation, self.scenario, self.draws
+        low, high = scenario.payload_bytes
+        choice, size = draws.random(), draws.randint(low, high)
+        ephemeral = draws.random() < scenario.ephemeral
+        payload = (b"%d:" % number + draws.randbytes(size))[: max(size, 8)]
+        present = [item.index for item in simulation.participants if item.machine is not None]
+        if not present:
+            simulation.after(scenario.interval_ms, partial(self._send_something, number))
+            return
+        try:
+            simulation.send(present[int(choice * len(present))], payload, ephemeral=ephemeral)
+        except ChannelFullError:
+            simulation.counters["sends_put_off"] += 1
+            simulation.after(scenario.interval_ms, partial(self._send_something, number))

@@ -1,0 +1,136 @@
+"""What SDS has accepted: known from then on, held in its payload until that is delivered, and kept for a restart.
+
+It must not judge messages (``incoming``) nor deliver payloads (``delivery``); both enter here what they accept, the
+one as received, the other as rebuilt.
+
+Spec: LIP-109 (SDS), Receive; RELIABLE-CHANNEL-API: partial reassembly survives restarts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.gaps import Gaps
+from reliable_channel.core.sds.log import KnownMessage
+from reliable_channel.core.sds.repair import in_response_group
+from reliable_channel.core.state import ChannelState
+from reliable_channel.core.wire import SdsMessage
+from reliable_channel.records import PendingRecord
+
+
+class Arrival(NamedTuple):
+    """One copy of a message, as it came."""
+
+    data: bytes
+    """The encoded SDS message."""
+    transport_hash: bytes | None
+    """Under which a store has it; None when no store keeps it."""
+    from_store: bool = False
+    """A store gave it, so it may be from long ago."""
+
+
+class Acceptance:
+    """Accepted messages and the payloads they belong to, until delivery.
+
+    Args:
+        state: What both directions share.
+        causal: Told which payload holds which id.
+        gaps: Told what is no longer missing.
+    """
+
+    def __init__(self, state: ChannelState, causal: CausalOrder, gaps: Gaps) -> None:
+        self.state = state
+        self.causal = causal
+        self.gaps = gaps
+        self.payloads: dict[int, IncomingPayload] = {}
+
+    def accept(
+        self,
+        message: SdsMessage,
+        index: int,
+        segment_count: int,
+        arrival: Arrival | None,
+        *,
+        logged: bool,
+    ) -> KnownMessage:
+        """Make a message known: from now on it deduplicates, is acknowledged and is not looked for.
+
+        Args:
+            message: A valid content message.
+            index: Its place in its payload.
+            segment_count: Data segments of that payload.
+            arrival: Its bytes; None when it was rebuilt.
+            logged: It may be named from now on.
+        """
+        state = self.state
+        known = KnownMessage(
+            message.message_id,
+            state.see_lamport(message.lamport_timestamp or 0, state.now),
+            message.sender_id,
+            index=index,
+            segment_count=segment_count,
+            hint=arrival.transport_hash if arrival else None,
+            logged=logged,
+        )
+        state.log.add(known)
+        self.gaps.found(message.message_id)
+        if arrival:
+            self.archive(message, arrival)
+            if not arrival.from_store:
+                self.gaps.lower_floor(message.lamport_timestamp or 0)
+        if not state.settled_at_ns:
+            state.settled_at_ns = state.now + self.gaps.grace_ns
+        return known
+
+    def archive(self, message: SdsMessage, arrival: Arrival) -> None:
+        """Keep a message whole when we may be asked for it.
+
+        Spec: LIP-109 (SDS), SDS-R participant state.
+        """
+        state = self.state
+        groups = state.sds.num_response_groups
+        if in_response_group(state.sender_id, message.sender_id, message.message_id, groups):
+            state.archive.keep_received(
+                message.message_id, arrival.data, in_store=arrival.from_store
+            )
+
+    def join(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
+        """Enter an accepted message in its payload."""
+        payload.ids[index] = message.message_id
+        payload.lamports[index] = self.state.log.known[message.message_id].lamport
+        for entry in message.causal_history:
+            payload.dependencies.setdefault(entry.message_id, entry)
+        self.causal.hold(message.message_id, payload)
+
+    def keep(self, message: SdsMessage, payload: IncomingPayload) -> None:
+        """Write the row from which a restart goes on; delivery takes it away again."""
+        self.state.outbox.put_at(
+            (message.message_id,),
+            PendingRecord(
+                message_id=message.message_id,
+                sender_id=message.sender_id,
+                lamport_timestamp=self.state.log.known[message.message_id].lamport,
+                received_ns=self.state.now,
+                history=SdsMessage(causal_history=message.causal_history).encode(),
+                content=message.content or b"",
+            ),
+        )
+        self.payloads[payload.serial] = payload
+
+    def forget(self, payload: IncomingPayload) -> None:
+        """Let go of the rows that a restart would need."""
+        self.payloads.pop(payload.serial, None)
+        if not payload.ephemeral:
+            for message_id in payload.ids.values():
+                self.causal.holder.pop(message_id, None)
+                self.state.outbox.discard(PendingRecord, message_id)
+
+    def evict(self) -> None:
+        """Forget the oldest known ids above the bound; what names them is not waited for from now on."""
+        evicted = self.state.log.evict()
+        if evicted:
+            self.causal.floor = max(self.causal.floor, evicted[-1][0])
+            self.state.debt.settle(message_id for _, message_id in evicted)
+            self.state.archive.forget(message_id for _, message_id in evicted)

@@ -1,0 +1,217 @@
+"""From a complete set to the received event: put together, fill in what parity rebuilt, deliver in causal order.
+
+A set that does not become whole in time, or whose hash does not match, ends here too. It must not read messages from
+the network (``incoming``) nor decide what waits for what (``sds.causal``).
+
+Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver; LIP-243 (Segmentation), Reassembly.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reliable_channel.core.acceptance import Acceptance
+from reliable_channel.core.rate_limit import ChannelBudget
+from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
+from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.gaps import Gaps
+from reliable_channel.core.state import ChannelState, salted_id
+from reliable_channel.core.wire import SdsMessage, SegmentMessage
+from reliable_channel.events import MessageReceivedEvent
+from reliable_channel.records import CompletedRecord
+from reliable_channel.types import MS
+
+INCOMPLETE_EPOCHS: Final = 3
+"""Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
+
+
+class Delivery:
+    """Payloads from their last segment to the application.
+
+    Args:
+        state: What both directions share.
+        budget: How long an epoch is, which a sender may have to wait for.
+        reassembler: Incomplete payloads.
+        causal: Says when a payload's turn has come, by calling ``deliver``.
+        gaps: What payloads wait for.
+        acceptance: Where rebuilt segments are entered, and what is forgotten once delivered.
+    """
+
+    def __init__(
+        self,
+        state: ChannelState,
+        budget: ChannelBudget,
+        reassembler: Reassembler,
+        causal: CausalOrder,
+        gaps: Gaps,
+        acceptance: Acceptance,
+    ) -> None:
+        self.state = state
+        self.budget = budget
+        self.reassembler = reassembler
+        self.causal = causal
+        self.gaps = gaps
+        self.acceptance = acceptance
+
+    # -- incomplete payloads ----------------------------------------------------------------------
+
+    def wait_for_rest(self, payload: IncomingPayload) -> None:
+        """Let the time run that an incomplete payload may go without progress."""
+        wait = max(
+            self.state.segmentation.incomplete_timeout_ms * MS,
+            INCOMPLETE_EPOCHS * self.budget.period,
+        )
+        self.state.timers.set(("set", payload.serial), self.state.now + wait)
+
+    def set_timed_out(self, serial: int) -> None:
+        """Drop an incomplete payload that made no progress."""
+        payload = self.acceptance.payloads.get(serial)
+        if payload is not None and payload.key in self.reassembler.sets:
+            self.reassembler.remove(payload)
+            self.state.outbox.count("incomplete_dropped")
+            self.give_up(payload, "incomplete_timeout")
+
+    # -- whole payloads ---------------------------------------------------------------------------
+
+    def finish_set(self, payload: IncomingPayload) -> None:
+        """Put a complete set together and hand it to causal order."""
+        self.take_out(payload)
+        self.put_together(payload)
+
+    def take_out(self, payload: IncomingPayload) -> None:
+        """End the reassembly of a set."""
+        self.reassembler.remove(payload)
+        self.state.timers.cancel(("set", payload.serial))
+
+    def put_together(self, payload: IncomingPayload) -> None:
+        """Make the payload of a complete set, ids of rebuilt segments included, and hand it on."""
+        received = len(payload.data)
+        received_octets = sum(map(len, (*payload.data.values(), *payload.parity.values())))
+        message = assemble(payload)
+        if message is None:
+            self.state.outbox.drop("hash_mismatch")
+            self.give_up(payload, "hash_mismatch")
+            return
+        if received < payload.data_count:
+            self.state.outbox.count("parity_recoveries")
+            if not self.infer(payload):
+                self.state.outbox.count("duplicates")
+                self.acceptance.forget(payload)
+                self.causal.release_waiters(tuple(payload.ids.values()))
+                return
+        payload.message = message
+        payload.data.clear()
+        payload.parity.clear()
+        payload.octets += len(message) - received_octets
+        held = sum(1 << index for index in payload.ids)
+        digest = set_digest(payload.key, ephemeral=payload.ephemeral)
+        self.remember(digest, held, payload.data_count)
+        if payload.ephemeral:
+            self.deliver(payload)
+        else:
+            self.complete(payload)
+
+    def remember(self, digest: bytes, held: int, data_count: int) -> None:
+        """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
+        forgotten = self.reassembler.remember(digest, held)
+        if forgotten is not None:
+            self.state.outbox.delete(CompletedRecord, forgotten)
+        self.state.outbox.put(
+            CompletedRecord(
+                set_digest=digest,
+                held=held.to_bytes((data_count + 7) // 8, "little"),
+                completed_ns=self.state.now,
+            )
+        )
+
+    def infer(self, payload: IncomingPayload) -> bool:
+        """Make the ids of rebuilt data segments known, as if received; say whether the payload is new.
+
+        A segment's bytes are deterministic, so keccak gives the id that the sender gave. Nothing is inferred
+        unless every received segment's own id comes out right.
+
+        Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
+        """
+        wrap_ns = payload.key[2]
+        if payload.ephemeral or not wrap_ns or not payload.ids:
+            return True
+        contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
+        ids = [salted_id(payload.sender_id, wrap_ns, content) for content in contents]
+        if any(ids[index] != message_id for index, message_id in payload.ids.items()):
+            return True
+        rebuilt = [index for index in range(payload.data_count) if index not in payload.ids]
+        if any(ids[index] in self.state.log for index in rebuilt):
+            return False
+        base, lamport = next(iter(payload.lamports.items()))
+        for index in rebuilt:
+            rebuilt_message = SdsMessage(
+                sender_id=payload.sender_id,
+                message_id=ids[index],
+                lamport_timestamp=lamport + index - base,
+                content=contents[index],
+            )
+            known = self.acceptance.accept(
+                rebuilt_message, index, payload.data_count, None, logged=False
+            )
+            self.acceptance.join(payload, rebuilt_message, index)
+            self.state.debt.add(ids[index], known.payload, payload.data_count)
+            self.acceptance.keep(rebuilt_message, payload)
+            self.state.outbox.count("segments_rebuilt")
+        self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+        return True
+
+    def complete(self, payload: IncomingPayload) -> None:
+        """Hand a whole payload to causal order; parked, it waits no longer than the dependency timeout."""
+        payload.completed_ns = self.state.now
+        if not self.causal.complete(payload):
+            self.state.outbox.count("parked")
+            wait = self.state.sds.dependency_timeout_ms * MS
+            self.state.timers.set(("dependency", payload.serial), self.state.now + wait)
+            while (oldest := self.causal.overflow(payload.sender_id)) is not None:
+                self.gaps.deliver_anyway(oldest, "parking_full")
+
+    def deliver(self, payload: IncomingPayload) -> None:
+        """Give a payload to the application: its turn has come."""
+        ids = payload.ids.values()
+        late = not payload.ephemeral and self.causal.was_given_up(ids)
+        self.acceptance.forget(payload)
+        self.state.timers.cancel(("dependency", payload.serial))
+        self.state.outbox.count("messages_received")
+        self.state.outbox.emit(
+            MessageReceivedEvent(
+                channel_id=self.state.channel_id,
+                time_ns=self.state.now,
+                message=payload.message,
+                sender_id=payload.sender_id,
+                message_id=payload.message_id,
+                ephemeral=payload.ephemeral,
+                late=late,
+            )
+        )
+
+    def give_up(self, payload: IncomingPayload, reason: str) -> None:
+        """Drop a payload that cannot become whole; what was acknowledged of it is an event."""
+        self.acceptance.forget(payload)
+        if payload.ephemeral or not payload.ids:
+            return
+        self.gaps.report_lost(payload.message_id, payload.sender_id, reason)
+        for message_id in payload.ids.values():
+            self.state.log.forget(message_id)
+            self.state.archive.forget((message_id,))
+            self.causal.lose(message_id, self.state.now)
+        self.state.debt.settle(payload.ids.values())
+
+
+def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:
+    """Return the exact bytes that the sender gave a data segment of a set."""
+    _, digest, wrap_ns, count, parity_count, length, code = payload.key
+    return SegmentMessage(
+        entire_message_hash=digest,
+        data_segment_index=index,
+        data_segment_count=count,
+        payload=payload.data[index],
+        parity_segment_count=parity_count,
+        original_payload_length=length,
+        parity_code=code,
+        wrap_time_ns=wrap_ns,
+    ).encode()

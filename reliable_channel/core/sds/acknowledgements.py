@@ -1,0 +1,159 @@
+"""What others' messages say about ours, and what follows: delivered, again, or given up.
+
+A history that names an id is proof; an id in enough filters of one participant counts as much. It must not build
+messages nor talk to the node: what is to go out again waits in the queue, how requests end is for ``Outcomes``.
+
+Spec: LIP-109 (SDS), Review ACK status, Outgoing buffer sweep; RELIABLE-CHANNEL-API, acknowledgementTimeoutMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from reliable_channel.core.dispatch import DispatchQueue
+from reliable_channel.core.outcomes import Outcomes
+from reliable_channel.core.rate_limit import TrafficClass
+from reliable_channel.core.requests import OutgoingSegment, Request, RequestBook
+from reliable_channel.core.sds.bloom import BloomShape
+from reliable_channel.core.state import ChannelState
+from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.types import MS, Nanoseconds, ParticipantId, RequestId
+
+MAX_FILTER_RATIO: Final = 0.6
+"""A filter with more of its bits set says yes too easily to be evidence."""
+
+
+class Acknowledgements:
+    """Evidence about segments of ours, and the timers that run while there is none.
+
+    Args:
+        state: What both directions share.
+        book: The requests that the evidence is about.
+        queue: Where retransmissions wait.
+        outcomes: Told what became of requests.
+    """
+
+    def __init__(
+        self, state: ChannelState, book: RequestBook, queue: DispatchQueue, outcomes: Outcomes
+    ) -> None:
+        self.state = state
+        self.book = book
+        self.queue = queue
+        self.outcomes = outcomes
+        backoff = state.sds.retransmission_backoff
+        self.backoff = backoff if backoff is not None else (2.0 if queue.budget.enabled else 1.0)
+        self.shape = (
+            BloomShape(state.sds.bloom_capacity, state.sds.bloom_error_rate)
+            if state.sds.bloom_capacity
+            else None
+        )
+
+    def hear(
+        self,
+        participant: ParticipantId,
+        entries: Iterable[HistoryEntry],
+        bloom_filter: bytes | None,
+        now: Nanoseconds,
+    ) -> None:
+        """Take what a participant's message says about segments of ours.
+
+        Args:
+            participant: Who sent the message.
+            entries: Its causal history: exact acknowledgements.
+            bloom_filter: Its filter, weak evidence; None when it has none, or the message was heard before.
+            now: Unix time, nanoseconds.
+
+        Spec: LIP-109 (SDS), Receive: review acknowledgement status.
+        """
+        touched: dict[RequestId, Request] = {}
+        for entry in entries:
+            for request, index in self.book.index.get(entry.message_id, ()):
+                if request.acknowledge(participant, index):
+                    touched[request.request_id] = request
+        if bloom_filter and self.book.outstanding:
+            for segment in self.possible(participant, bloom_filter):
+                if segment.request.acknowledge(participant, segment.index):
+                    touched[segment.request.request_id] = segment.request
+        for request in touched.values():
+            if request.request_id in self.book.requests:  # the end of one may forget another
+                self.acknowledged(request, participant, now)
+
+    def possible(self, participant: ParticipantId, data: bytes) -> list[OutgoingSegment]:
+        """Count what a filter holds; return what it has held in enough messages of the participant."""
+        shape = self.shape
+        if shape is None or len(data) != shape.byte_length:
+            self.state.outbox.count("foreign_filters")
+            return []
+        if shape.bits_set_ratio(data) > MAX_FILTER_RATIO:
+            self.state.outbox.count("full_filters")
+            return []
+        enough = []
+        for segment in self.book.outstanding.values():
+            if not segment.transmissions or not shape.has_pair(data, segment.pair):
+                continue
+            if segment.request.acknowledged.get(participant, 0) >> segment.index & 1:
+                continue
+            count = segment.possible.get(participant, 0) + 1
+            segment.possible[participant] = count
+            if count >= self.state.sds.possible_ack_threshold:
+                enough.append(segment)
+        return enough
+
+    def acknowledged(self, request: Request, participant: ParticipantId, now: Nanoseconds) -> None:
+        """Act on news about a request: delivered, or retransmissions that are needless now."""
+        self.state.outbox.put(request.acknowledgement_record(participant))
+        self.state.outbox.put(request.record())
+        self.state.outbox.count("acknowledgements")
+        if request.is_final:
+            self.outcomes.progress(request, now)
+            return
+        if request.leader_has_all():
+            self.outcomes.delivered(request, now)
+            return
+        for segment in request.segments:
+            if segment.transmissions and request.leader_has(segment.index):
+                self.stop_repeating(segment, now)
+        self.outcomes.progress(request, now)
+
+    def stop_repeating(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Take an acknowledged segment out of the queue; its timer runs on, for another leader may come.
+
+        An acknowledgement also proves that it was propagated, whatever the node said.
+        """
+        repeating = segment.queued or ("redo", segment.segment_id) in self.state.timers
+        if not repeating:
+            return
+        traffic = TrafficClass.REPAIR if segment.propagated else TrafficClass.FRESH
+        self.queue.discard(traffic, segment.segment_id)
+        self.state.timers.cancel(("redo", segment.segment_id))
+        segment.queued = False
+        self.outcomes.propagated(segment, now)
+        self.start_timer(segment, now)
+
+    def start_timer(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Let the acknowledgement timer run: it starts when the node has reported, never before.
+
+        Spec: RELIABLE-CHANNEL-API, acknowledgementTimeoutMs.
+        """
+        if segment.request.ephemeral:
+            return
+        wait = self.state.sds.acknowledgement_timeout_ms * MS
+        segment.deadline_ns = now + int(wait * self.backoff**segment.retransmissions)
+        self.state.timers.set(("ack", segment.segment_id), segment.deadline_ns)
+
+    def timed_out(self, segment_id: RequestId, now: Nanoseconds) -> None:
+        """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it."""
+        segment = self.book.segments.get(segment_id)
+        if segment is None or segment.request.is_final:
+            return
+        segment.deadline_ns = 0
+        if segment.request.leader_has(segment.index):
+            self.start_timer(segment, now)
+        elif segment.retransmissions >= self.state.sds.max_retransmissions:
+            if segment.request.sent:
+                self.outcomes.delivery_error(segment, now)
+            else:
+                self.start_timer(segment, now)  # the others decide: sent, or a send-error
+        else:
+            self.queue.put_segment(TrafficClass.REPAIR, segment, now)

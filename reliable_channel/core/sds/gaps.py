@@ -1,0 +1,228 @@
+"""Gaps in the history: ids that others named and we lack, from being named to found or given up.
+
+::
+
+    named ─ look_for ─► look_for_one ─► missing ─ found ─► it arrived
+                                           │ ask ─► Fetch, from the node's store
+                                           │ repairs ─► repair_request, to everybody
+                                           └ give_up ─► lost; not when it may be from before our time
+
+It must not receive messages nor put payloads together; what is delivered once waiting ends is up to ``causal``.
+
+Spec: LIP-109 (SDS), Receive, Deliver: unmet dependencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.missing import (
+    FETCH_TIMER,
+    QUERY_DELAYS_NS,
+    MissingMessage,
+    MissingMessages,
+)
+from reliable_channel.core.state import ChannelState
+from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage
+from reliable_channel.events import MessageLostEvent
+from reliable_channel.identifiers import is_identifier
+from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
+
+MAX_CLOCK_SKEW_MS: Final = 20_000
+"""How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
+
+SETTLE_TIMER: Final = ("settle", "")
+MISSING_TIMER: Final = ("missing", "")
+
+
+class Gaps:
+    """What is looked for and waited for, and how long.
+
+    Args:
+        state: What both directions share.
+        causal: Who waits for what; told when waiting ends.
+    """
+
+    def __init__(self, state: ChannelState, causal: CausalOrder) -> None:
+        self.state = state
+        self.causal = causal
+        self.missing = MissingMessages(state.sds, state.timers)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def look_for(self, message: SdsMessage) -> None:
+        """Begin to look for ids that a message names and we lack; those below the floor are let be."""
+        lamport = message.lamport_timestamp
+        if lamport is not None and lamport < self.causal.floor:
+            return
+        proven = False
+        for entry in message.causal_history:
+            known = self.state.log.known.get(entry.message_id)
+            if known is not None:
+                # What follows a message of our time in a content message's history is of our time too.
+                in_order = message.kind is SdsKind.CONTENT
+                proven = proven or (in_order and known.lamport >= self.state.created_ns // MS)
+            elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
+                self.look_for_one(entry, message.sender_id, proven=proven)
+
+    def look_for_one(self, entry: HistoryEntry, named_by: ParticipantId, *, proven: bool) -> None:
+        """Begin to look for an id that a participant named."""
+        may_predate = self.is_settling() and not proven
+        if not self.missing.track(
+            entry, named_by, self.state.now, may_predate=may_predate, proven=proven
+        ):
+            self.state.outbox.drop("missing_ids_full")
+            return
+        self.watch_missing()
+        if may_predate:
+            self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
+        missing = self.missing.messages[entry.message_id]
+        if not missing.may_predate and not missing.excused:
+            self.state.repairs.want(entry.message_id, missing.sender_id, self.state.now)
+
+    def lower_floor(self, lamport: int) -> None:
+        """Take messages of a sender whose clock is behind ours as of our time, from our start on.
+
+        How far it is behind shows in a message that arrives by itself, and not from a store.
+        """
+        start = self.state.created_ns // MS
+        behind = self.state.now // MS - lamport
+        if self.causal.floor <= start and 0 < behind <= MAX_CLOCK_SKEW_MS:
+            self.causal.floor = min(self.causal.floor, start - behind)
+
+    @property
+    def grace_ns(self) -> Nanoseconds:
+        """How long a new channel waits for what may be from before its time, nanoseconds."""
+        return 2 * self.state.sds.acknowledgement_timeout_ms * MS
+
+    def is_settling(self) -> bool:
+        """Tell whether the channel is so new that others may name what was never meant for it."""
+        return not self.state.settled_at_ns or self.state.settled_at_ns > self.state.now
+
+    def found(self, message_id: MessageId) -> None:
+        """Look for an id no longer: it arrived, or was rebuilt."""
+        self.missing.remove(message_id)
+        self.state.repairs.forget(message_id)
+
+    def is_stored(self, message_id: MessageId) -> bool:
+        """Tell whether an id is looked for under a retrieval hint: its message is one that stores keep."""
+        missing = self.missing.messages.get(message_id)
+        return missing is not None and bool(missing.hints)
+
+    # -- the node's store -------------------------------------------------------------------------
+
+    def ask_when_due(self) -> None:
+        """Ask the node's store when something is due, without waiting for the next tick."""
+        due = self.state.timers.deadline(FETCH_TIMER)
+        if due is not None and due <= self.state.now:
+            self.state.timers.cancel(FETCH_TIMER)
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask the node's store for what is due."""
+        hashes = self.missing.next_query(self.state.now)
+        if hashes:
+            self.state.outbox.count("store_queries")
+            self.state.outbox.fetch(hashes)
+
+    def answered(self, found: Iterable[bytes]) -> None:
+        """Take note of the hashes for which the store gave a message, after these were received."""
+        self.missing.answered(found)
+
+    def failed(self) -> None:
+        """Take note that the store could not be asked; the same is asked again later."""
+        self.missing.failed(self.state.now)
+
+    # -- waiting and giving up --------------------------------------------------------------------
+
+    def watch_missing(self) -> None:
+        """Let the time run after which the oldest missing id is given up."""
+        oldest = next(iter(self.missing.messages.values()), None)
+        if oldest is not None:
+            wait = self.state.sds.dependency_timeout_ms * MS
+            self.state.timers.set(MISSING_TIMER, oldest.since_ns + wait)
+
+    def expire_missing(self) -> None:
+        """Give up ids that nobody could bring; those that a parked payload waits for end with it."""
+        oldest_kept = self.state.now - self.state.sds.dependency_timeout_ms * MS
+        messages = self.missing.messages
+        while messages:
+            missing = next(iter(messages.values()))
+            if missing.since_ns > oldest_kept:
+                break
+            if self.causal.is_awaited(missing.message_id):
+                missing.since_ns = self.state.now
+                messages[missing.message_id] = messages.pop(missing.message_id)
+                continue
+            if missing.excused:
+                self.give_up(missing.message_id)
+            else:
+                self.lose(missing.message_id, missing.sender_id, "dependency_timeout")
+        self.watch_missing()
+
+    def settle(self) -> None:
+        """Let nobody wait any longer for what may be from before our time; it is looked for all the same.
+
+        A late joiner neither waits for nor reports as lost what was never meant for it.
+        """
+        before = [item for item in self.missing.messages.values() if item.may_predate]
+        ripe = [item for item in before if self.waits_until(item) <= self.state.now]
+        for missing in ripe:
+            missing.may_predate = False
+            missing.excused = True
+        self.state.outbox.count("before_our_time", len(ripe))
+        self.causal.excuse([missing.message_id for missing in ripe])
+        ends = [self.waits_until(item) for item in before if item.may_predate]
+        if ends:
+            self.state.timers.set(SETTLE_TIMER, min(ends))
+
+    def waits_until(self, missing: MissingMessage) -> Nanoseconds:
+        """Return how long something that may be from before our time is waited for: until the store was asked."""
+        wait = self.grace_ns
+        if missing.next_query_ns:
+            wait = max(wait, QUERY_DELAYS_NS[-1])
+        return missing.since_ns + wait
+
+    def dependency_timed_out(self, serial: int) -> None:
+        """Deliver a payload that has waited long enough, whatever is still missing."""
+        payload = self.causal.parked.get(serial)
+        if payload is not None:
+            self.deliver_anyway(payload, "dependency_timeout")
+
+    def deliver_anyway(self, payload: IncomingPayload, reason: str) -> None:
+        """Declare lost what a parked payload, or one it waits for, still misses; that delivers it."""
+        for message_id, entry in self.causal.closure(payload)[1].items():
+            self.lose(message_id, entry.sender_id, reason)
+        if payload.serial in self.causal.parked:
+            self.causal.force(payload)
+
+    def give_up(self, message_id: MessageId) -> None:
+        """Look for an id no longer: nobody could bring it."""
+        self.missing.remove(message_id)
+        self.state.repairs.forget(message_id)
+
+    def lose(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
+        """Give up an id that somebody waits for: the application is told, and what waited is delivered."""
+        self.give_up(message_id)
+        self.report_lost(message_id, sender_id, reason)
+        self.causal.lose(message_id, self.state.now)
+
+    def report_lost(
+        self, message_id: MessageId, sender_id: ParticipantId | None, reason: str
+    ) -> None:
+        """Tell the application that a message will not be waited for."""
+        if not is_identifier(sender_id or ""):
+            sender_id = None
+        self.state.outbox.count("messages_lost")
+        self.state.outbox.emit(
+            MessageLostEvent(
+                channel_id=self.state.channel_id,
+                time_ns=self.state.now,
+                message_id=message_id,
+                sender_id=sender_id,
+                reason=reason,
+            )
+        )

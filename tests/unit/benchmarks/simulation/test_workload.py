@@ -1,0 +1,69 @@
+"""A scenario is played wholly and at its times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.simulation.scenario import START_NS, Join, Restart, Scenario
+from benchmarks.simulation.workload import play
+from reliable_channel.errors import ConfigurationError
+from reliable_channel.types import SECOND
+
+
+def test_scenario_is_played_to_quiet() -> None:
+    simulation = play(Scenario(messages=20)).check()
+    assert simulation.is_settled()
+    assert sum(len(item.sent()) for item in simulation.journals) == 20
+    assert simulation.now < START_NS + 30 * SECOND
+
+
+def test_everything_in_a_scenario_happens_at_its_time() -> None:
+    scenario = Scenario(
+        messages=40,
+        interval_ms=100,
+        joins=(Join(participant=2, at_ms=1_000),),
+        restarts=(
+            Restart(participant=0, at_ms=2_000, down_ms=300),
+            Restart(participant=1, at_ms=3_000, torn=True),
+        ),
+    )
+    lines: list[bytes] = []
+    simulation = play(scenario, trace=lines)
+    marks = [
+        (int(fields[0]) / SECOND, fields[1], fields[2])
+        for fields in (line.split() for line in lines)
+        if fields[2] in (b"start", b"crash")
+    ]
+    assert marks[:3] == [(0, b"p0", b"start"), (0, b"p1", b"start"), (1, b"p2", b"start")]
+    assert marks[3:5] == [(2, b"p0", b"crash"), (2.3, b"p0", b"start")]
+    assert [mark[1:] for mark in marks[5:]] == [(b"p1", b"crash"), (b"p1", b"start")]
+    assert 3 <= marks[5][0] <= marks[6][0] == 3.5
+    assert [item.generation for item in simulation.participants] == [2, 2, 1]
+
+
+def test_sends_wait_while_a_channel_is_full() -> None:
+    sds = replace(Scenario().sds, max_outgoing_messages=1)
+    simulation = play(Scenario(messages=30, interval_ms=1, sds=sds, settle_ms=60_000)).check()
+    assert simulation.counters["sends_put_off"] > 0
+    assert sum(len(item.sent()) for item in simulation.journals) == 30
+
+
+def test_sends_wait_while_nobody_is_there() -> None:
+    restarts = (Restart(participant=0, at_ms=100, down_ms=1_000),)
+    simulation = play(Scenario(participants=1, messages=10, restarts=restarts))
+    assert len(simulation.journals[0].sent()) == 10
+
+
+def test_payloads_have_the_sizes_of_the_scenario_and_are_all_different() -> None:
+    simulation = play(Scenario(messages=50, payload_bytes=(10, 20)))
+    payloads = [step.payload for item in simulation.journals for step in item.sent()]
+    assert {len(payload) for payload in payloads} <= set(range(10, 21))
+    assert len(set(payloads)) == 50
+
+
+def test_unusable_settings_are_refused_at_once() -> None:
+    sds = replace(Scenario().sds, bloom_capacity=1 << 20, bloom_error_rate=1e-9)
+    with pytest.raises(ConfigurationError):
+        play(Scenario(sds=sds))

@@ -1,0 +1,226 @@
+"""Whose requests are answered, with which bytes, and what calls an answer off.
+
+Spec: LIP-109 (SDS), SDS-R receive message, incoming repair request buffer sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reliable_channel.config import SdsConfig
+from reliable_channel.core.sds.repair import answer_delay_ms, request_delay_ms
+from reliable_channel.core.wire import HistoryEntry, SdsMessage
+from reliable_channel.types import MS, SECOND
+from tests.support.builders import (
+    ALICE,
+    BOB,
+    CAROL,
+    NO_FILTER,
+    NOW_MS,
+    Participant,
+    Transmission,
+    hash_of,
+    limited,
+    settled,
+    single,
+    sync_message,
+)
+
+T_MAX = SdsConfig().repair_t_max_ms
+T_RESP = answer_delay_ms(BOB, ALICE, "m1", T_MAX) * MS
+
+
+def asking(
+    *message_ids: str,
+    sender_id: str = CAROL,
+    original: str | None = ALICE,
+    number: int = 0,
+) -> SdsMessage:
+    """Return a sync that asks for messages."""
+    wanted = tuple(HistoryEntry(item, None, original) for item in message_ids)
+    sync = sync_message(sender_id=sender_id, lamport=NOW_MS + 30_000 + number)
+    return replace(sync, repair_request=wanted)
+
+
+def answers(participant: Participant) -> list[Transmission]:
+    """Return the answers that were given to the node."""
+    return [item for item in participant.transmissions if item.segment_id.startswith("repair:")]
+
+
+@pytest.fixture
+def holder() -> Participant:
+    """Return bob, who has m1 of alice."""
+    bob = settled()
+    bob.receive(single("m1"))
+    return bob
+
+
+def test_a_message_that_was_received_is_sent_again_as_it_came_at_t_resp(
+    holder: Participant,
+) -> None:
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP - 1)
+    assert answers(holder) == []
+    holder.advance(1)
+    (answer,) = answers(holder)
+    assert answer.data == single("m1").encode()
+
+
+def test_the_original_sender_is_who_we_know_whatever_the_request_says(holder: Participant) -> None:
+    holder.receive(asking("m1", original=BOB))
+    assert answers(holder) == []
+    holder.advance(T_RESP)
+    assert len(answers(holder)) == 1
+
+
+def test_a_request_without_a_sender_is_answered_too(holder: Participant) -> None:
+    """Implementations without SDS-R do not write the sender of an entry."""
+    holder.receive(asking("m1", original=None))
+    holder.advance(T_RESP)
+    assert len(answers(holder)) == 1
+
+
+@pytest.mark.parametrize("hint", [None, hash_of(b"copy")])
+def test_an_answer_is_ephemeral_only_where_the_store_is_known_to_have_it(
+    hint: bytes | None,
+) -> None:
+    """A transport hash is no proof: stores miss what others see."""
+    bob = settled()
+    bob.receive(single("m1"), hint=hint)
+    bob.receive(asking("m1"))
+    bob.advance(T_RESP)
+    assert [item.ephemeral for item in answers(bob)] == [False]
+
+
+def test_what_the_store_gave_is_sent_again_as_ephemeral() -> None:
+    bob = settled()
+    data = single("m1").encode()
+    bob.receive(single("m2", "m1", hint=hash_of(data)))
+    bob.fetched(single("m1"))
+    bob.receive(asking("m1"))
+    bob.advance(T_RESP)
+    assert [item.ephemeral for item in answers(bob)] == [True]
+
+
+def test_a_message_of_ours_is_answered_at_once_while_its_request_is_open() -> None:
+    bob = settled()
+    request_id = bob.send(b"mine")
+    bob.published()
+    sent = bob.last(f"{request_id}:1")
+    bob.receive(asking(sent.message.message_id, original=BOB))
+    bob.advance(0)
+    (answer,) = answers(bob)
+    assert answer.data == sent.data
+    bob.published()
+    assert bob.request(request_id).segments[0].transmissions == 1
+
+
+def test_a_message_of_ours_that_never_went_out_is_not_answered() -> None:
+    bob = settled(budget=limited(1))
+    bob.send(b"one")
+    bob.send(b"two")
+    waiting = next(iter(bob.machine.outgoing.book.segments.values()))
+    for segment in bob.machine.outgoing.book.segments.values():
+        if segment.header is None:
+            waiting = segment
+    assert waiting.header is None
+    bob.receive(asking(waiting.message_id, original=BOB))
+    assert bob.status().repair_answers == 0
+
+
+def test_what_we_do_not_have_is_not_answered(holder: Participant) -> None:
+    holder.receive(asking("unknown", "m1", "another"))
+    assert holder.status().repair_answers == 1
+
+
+def test_a_request_that_is_heard_twice_is_one(holder: Participant) -> None:
+    request = asking("m1")
+    holder.receive(request, request)
+    assert holder.counted("repairs_requested") == 1
+
+
+def test_a_retransmission_asks_for_nothing_new(holder: Participant) -> None:
+    """Frozen bytes still carry the request of their first dispatch, when it was answered long ago."""
+    request = replace(
+        single("m2", sender_id=CAROL), repair_request=(HistoryEntry("m1", None, ALICE),)
+    )
+    holder.receive(request)
+    holder.advance(2 * T_MAX * MS)
+    assert len(answers(holder)) == 1
+    holder.receive(request)
+    holder.advance(2 * T_MAX * MS)
+    assert len(answers(holder)) == 1
+
+
+def test_our_own_echo_asks_for_nothing(holder: Participant) -> None:
+    holder.receive(asking("m1", sender_id=BOB))
+    assert holder.status().repair_answers == 0
+
+
+def test_another_participants_answer_makes_ours_needless(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.receive(single("m1"))
+    holder.advance(2 * T_RESP)
+    assert answers(holder) == []
+    assert holder.counted("repairs_overheard") == 1
+
+
+def test_the_same_id_with_other_content_is_no_answer(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.receive(replace(single("m1"), content=b"forged"))
+    holder.advance(T_RESP)
+    assert [item.message.content for item in answers(holder)] == [b"m1"]
+
+
+def test_an_answer_that_waits_for_the_budget_is_called_off_too() -> None:
+    bob = settled(budget=limited(4))
+    bob.receive(single("m1"))
+    for number in range(4):
+        bob.send(b"%d" % number)
+        bob.published()
+    bob.receive(asking("m1"))
+    bob.advance(T_RESP)
+    assert answers(bob) == []
+    waiting = bob.status().waiting
+    bob.receive(single("m1"))
+    assert bob.status().waiting == waiting - 1
+
+
+def test_an_answer_that_the_node_did_not_take_is_given_when_asked_for_again(
+    holder: Participant,
+) -> None:
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP)
+    holder.failed(answers(holder)[0].segment_id)
+    holder.receive(asking("m1", number=1))
+    holder.advance(T_RESP)
+    assert len(answers(holder)) == 2
+
+
+def test_an_answer_whose_epoch_ended_waits_again(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP)
+    (first,) = answers(holder)
+    holder.carry_out(holder.machine.expired(first.segment_id, holder.now))
+    assert [item.data for item in answers(holder)] == [first.data] * 2
+
+
+def test_anothers_request_for_what_we_lack_puts_ours_off() -> None:
+    bob = settled()
+    bob.receive(single("m2", "m1"))
+    wait = request_delay_ms(BOB, "m1", SdsConfig().repair_t_min_ms, T_MAX) * MS
+    bob.advance(wait - SECOND)
+    bob.receive(asking("m1"))
+    bob.advance(wait - SECOND)
+    assert not [item for item in bob.transmissions if item.message.repair_request]
+    bob.advance(5 * SECOND)
+    assert [item for item in bob.transmissions if item.message.repair_request]
+
+
+def test_without_repair_nobody_is_answered() -> None:
+    bob = settled(sds=replace(NO_FILTER, enable_repair=False))
+    bob.receive(single("m1"), asking("m1"))
+    assert bob.status().repair_answers == 0
+    assert bob.counted("repairs_requested") == 0

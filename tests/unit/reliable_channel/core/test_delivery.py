@@ -1,0 +1,385 @@
+"""From a complete set to the received event: what is rebuilt, delivered, given up and not delivered twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, permutations
+from typing import Any
+
+import pytest
+
+from reliable_channel.config import SegmentationConfig
+from reliable_channel.core.requests import RequestState
+from reliable_channel.events import MessageReceivedEvent
+from reliable_channel.records import CompletedRecord, EventRecord, LostRecord, PendingRecord
+from reliable_channel.types import SECOND
+from tests.support.builders import (
+    ALICE,
+    CAROL,
+    HELLO,
+    NO_FILTER,
+    NOW,
+    NOW_MS,
+    PARITY,
+    PAYLOAD,
+    Participant,
+    bob,
+    content_message,
+    cut,
+    deliver,
+    entry,
+    ephemeral_message,
+    limited,
+    messages_of,
+    salted,
+    settled,
+    single,
+)
+
+# --- Whole and broken payloads -------------------------------------------------------------------
+
+
+def test_a_received_event_says_from_whom_when_and_under_which_id() -> None:
+    receiver = bob()
+    receiver.receive(HELLO)
+    event = receiver.of(MessageReceivedEvent)[0]
+    assert event == MessageReceivedEvent(
+        channel_id="room",
+        sequence=1,
+        time_ns=NOW,
+        message=b"hello",
+        sender_id=ALICE,
+        message_id=HELLO.message_id,
+    )
+    assert len(receiver.rows_of(EventRecord)) == 1
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_segments_make_the_payload_in_whichever_order_they_come(order: tuple[int, ...]) -> None:
+    """WIRE: a segment goes to reassembly as soon as SDS has accepted it."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, lamport=NOW_MS + 20_000)
+    for place in order:
+        assert receiver.received == []
+        receiver.receive(messages[place])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.of(MessageReceivedEvent)[0].message_id == messages[0].message_id
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.status().missing_messages == 0
+
+
+def test_a_hash_that_does_not_match_ends_in_a_lost_event_that_says_why() -> None:
+    receiver = bob()
+    segments = cut(PAYLOAD)
+    bad = content_message(replace(segments[0], payload=b"!" * 64))
+    receiver.receive(bad, content_message(segments[1]), content_message(segments[2]))
+    assert receiver.received == []
+    assert receiver.dropped() == {"hash_mismatch": 1}
+    assert receiver.lost == [(bad.message_id, "hash_mismatch")]
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.rows_of(PendingRecord) == []
+    assert len(receiver.rows_of(LostRecord)) == 3
+
+
+def test_an_incomplete_payload_without_progress_ends_in_a_lost_event_that_says_why() -> None:
+    """WIRE: a dropped set whose segments were acknowledged raises a lost event."""
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
+    messages = messages_of(PAYLOAD, lamport=NOW_MS)
+    receiver.receive(messages[1])
+    receiver.advance(50 * SECOND)
+    receiver.receive(messages[2])
+    receiver.advance(60 * SECOND - 1)
+    assert receiver.status().incomplete_payloads == 1
+    receiver.advance(1)
+    assert receiver.status().incomplete_payloads == 0
+    assert (messages[1].message_id, "incomplete_timeout") in receiver.lost
+    assert receiver.counted("incomplete_dropped") == 1
+    receiver.receive(messages[0])
+    assert receiver.received == []
+
+
+def test_parity_alone_is_dropped_without_a_lost_event() -> None:
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
+    receiver.receive(*messages_of(PAYLOAD, parity_count=2)[3:])
+    assert receiver.status().incomplete_payloads == 1
+    receiver.advance(60 * SECOND)
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.lost == []
+
+
+def test_an_incomplete_payload_is_kept_for_three_epochs() -> None:
+    """WIRE: time without progress at least 1 h and 3 epochs."""
+    receiver = bob(budget=limited(100, epoch_period_sec=3600))
+    messages = messages_of(PAYLOAD)
+    receiver.receive(*messages[:2])
+    for _ in range(179):
+        receiver.advance(60 * SECOND)
+        receiver.published()
+    receiver.receive(messages[2])
+    assert receiver.received == [PAYLOAD]
+
+
+def test_an_incomplete_ephemeral_payload_is_dropped_without_a_lost_event() -> None:
+    """WIRE: a dropped set whose segments were acknowledged raises a lost event; these never are."""
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
+    messages = [ephemeral_message(segment) for segment in cut(PAYLOAD)]
+    receiver.receive(messages[0], messages[1])
+    receiver.advance(60 * SECOND)
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.lost == []
+
+
+@pytest.mark.parametrize("reason", ["hash_mismatch", "incomplete_timeout"])
+def test_payloads_that_never_become_whole_push_nothing_out(reason: str) -> None:
+    """Every bound is enforced: known ids. What was dropped must not crowd out what was delivered."""
+    receiver = settled(
+        sds=replace(NO_FILTER, max_known_ids=64),
+        segmentation=SegmentationConfig(incomplete_timeout_ms=1_000),
+    )
+    receiver.receive(single("honest", lamport=NOW_MS + 60_000))
+    for number in range(200):
+        messages = messages_of(PAYLOAD, wrap_time_ns=number + 1, lamport=NOW_MS + 20_000)
+        if reason == "hash_mismatch":
+            messages = [
+                content_message(replace(segment, entire_message_hash=b"h" * 32))
+                for segment in cut(PAYLOAD, wrap_time_ns=number + 1)
+            ]
+        receiver.receive(*messages[: 3 if reason == "hash_mismatch" else 2])
+        receiver.advance(2 * SECOND)
+        receiver.published()
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.status().known_messages <= 64 + 3
+    receiver.receive(single("honest", lamport=NOW_MS + 60_000))
+    assert receiver.received.count(b"honest") == 1
+
+
+# --- Parity --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["reedsolo", "leopard"])
+@pytest.mark.parametrize("kept", list(combinations(range(5), 3)))
+def test_any_k_segments_rebuild_and_are_acknowledged_under_the_senders_ids(
+    code: str, kept: tuple[int, ...]
+) -> None:
+    """WIRE: the ids of its missing data segments are recomputed exactly."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=2, code=code, lamport=NOW_MS + 20_000)
+    receiver.receive(*(messages[place] for place in kept))
+    assert receiver.received == [PAYLOAD]
+    data = [message.message_id for message in messages[:3]]
+    assert receiver.of(MessageReceivedEvent)[0].message_id == data[0]
+    known = receiver.machine.state.log.known
+    assert [known[item].lamport for item in data] == [NOW_MS + 20_000 + place for place in range(3)]
+    receiver.advance(3 * SECOND)
+    (sync,) = receiver.syncs
+    named = {item.message_id for item in sync.message.causal_history}
+    assert set(data) <= named
+    assert receiver.status().owed_acknowledgements == 0
+    assert receiver.rows_of(PendingRecord) == []
+
+
+@pytest.mark.parametrize("segmentation", [PARITY, replace(PARITY, parity_code="leopard")])
+def test_what_parity_repaired_is_never_retransmitted(segmentation: SegmentationConfig) -> None:
+    sender = Participant(ALICE, segmentation=segmentation, sds=NO_FILTER)
+    receiver = bob()
+    request_id = sender.send(b"x" * 250)
+    sender.published()
+    deliver([receiver], [sender.transmissions[place] for place in (0, 3, 4, 5)])
+    assert receiver.received == [b"x" * 250]
+    receiver.advance(3 * SECOND)
+    deliver([sender], receiver.transmissions)
+    assert sender.request(request_id).state is RequestState.DELIVERED
+    sender.advance(20 * SECOND)
+    assert len(sender.sent_since(0)) == 6
+
+
+def test_a_rebuilt_segment_that_still_comes_is_a_duplicate() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=1)
+    receiver.receive(messages[0], messages[2], messages[3], messages[1])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.counted("duplicates") == 1
+    assert receiver.counted("parity_recoveries") == 1
+    assert receiver.counted("segments_rebuilt") == 1
+
+
+def test_a_rebuilt_first_segment_keeps_its_dependencies() -> None:
+    """WIRE: parity carries the history of the first segment, so that a rebuilt one keeps it."""
+    receiver = settled()
+    before = single("before")
+    messages = messages_of(
+        PAYLOAD, parity_count=1, lamport=NOW_MS + 30_000, history=[entry("before")]
+    )
+    receiver.receive(messages[3], messages[2], messages[1])
+    assert receiver.received == []
+    assert receiver.status().parked_messages == 1
+    receiver.receive(before)
+    assert receiver.received == [b"before", PAYLOAD]
+
+
+def test_what_waits_for_a_rebuilt_segment_is_set_free() -> None:
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    after = single("after", messages[1].message_id, lamport=NOW_MS + 30_000)
+    receiver.receive(after, messages[0], messages[2])
+    assert receiver.received == []
+    receiver.receive(messages[3])
+    assert receiver.received == [PAYLOAD, b"after"]
+
+
+def test_parity_before_all_data_helps_as_well() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[4], messages[3])
+    assert receiver.received == []
+    receiver.receive(messages[1])
+    assert receiver.received == [PAYLOAD]
+
+
+def test_nothing_is_inferred_for_senders_without_wrap_time() -> None:
+    """WIRE: otherwise, and from senders without wrap time, nothing is inferred."""
+    receiver = settled()
+    messages = [
+        replace(message, causal_history=())
+        for message in messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0)
+    ]
+    receiver.receive(messages[1], messages[2], messages[3])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.of(MessageReceivedEvent)[0].message_id == messages[1].message_id
+    assert messages[0].message_id not in receiver.machine.state.log
+    assert receiver.counted("segments_rebuilt") == 0
+
+
+def test_a_received_segment_under_a_wrong_id_stops_all_inference() -> None:
+    """WIRE: only when re-encoding and hashing every received one gives its own id."""
+    receiver = settled()
+    segments = cut(PAYLOAD, parity_count=1)
+    # The same segment with its fields in another order decodes alike and hashes otherwise.
+    odd = b"".join(reversed(fields_of(segments[1].encode())))
+    odd_message = content_message(odd, message_id=salted(ALICE, NOW, odd), lamport=NOW_MS + 20_001)
+    receiver.receive(
+        odd_message,
+        content_message(segments[2], lamport=NOW_MS + 20_002),
+        ephemeral_message(segments[3]),
+    )
+    assert receiver.received == [PAYLOAD]
+    assert receiver.counted("segments_rebuilt") == 0
+
+
+def fields_of(data: bytes) -> list[bytes]:
+    """Return the encoded fields of a protobuf message of varints and octets."""
+    fields, start = [], 0
+    while start < len(data):
+        position = start + 1
+        value, shift = 0, 0
+        while True:
+            octet = data[position]
+            value |= (octet & 0x7F) << shift
+            position, shift = position + 1, shift + 7
+            if octet < 0x80:
+                break
+        if data[start] & 7 == 2:
+            position += value
+        fields.append(data[start:position])
+        start = position
+    return fields
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"payload": b"!" * 64}, {"payload": bytes(63)}],
+    ids=["corrupt", "another size"],
+)
+def test_bad_parity_ends_in_a_lost_event_not_in_a_wrong_payload(changes: dict[str, Any]) -> None:
+    receiver = bob()
+    segments = cut(PAYLOAD, parity_count=1, with_length=False)
+    receiver.receive(
+        content_message(segments[0]),
+        content_message(segments[1]),
+        ephemeral_message(replace(segments[3], **changes)),
+    )
+    assert receiver.received == []
+    assert [reason for _, reason in receiver.lost] == ["hash_mismatch"]
+
+
+@pytest.mark.parametrize("kept", list(combinations(range(4), 3)))
+def test_parity_rebuilds_ephemeral_payloads(kept: tuple[int, ...]) -> None:
+    messages = [ephemeral_message(segment) for segment in cut(PAYLOAD, parity_count=1)]
+    receiver = bob()
+    receiver.receive(*(messages[place] for place in kept))
+    (event,) = receiver.of(MessageReceivedEvent)
+    assert (event.message, event.ephemeral) == (PAYLOAD, True)
+
+
+# --- Nothing twice -------------------------------------------------------------------------------
+
+
+def test_the_memory_of_completed_payloads_is_bounded() -> None:
+    receiver = bob(segmentation=SegmentationConfig(max_completed_payloads=2))
+    for number in range(4):
+        receiver.receive(*messages_of(PAYLOAD, wrap_time_ns=NOW + number, lamport=NOW_MS + number))
+    assert len(receiver.rows_of(CompletedRecord)) == 2
+    assert len(receiver.machine.reassembler.completed) == 2
+
+
+def test_a_rebuilt_payload_whose_ids_are_known_is_not_delivered() -> None:
+    """WIRE: a rebuilt payload whose ids are already known is not delivered."""
+    receiver = bob(segmentation=SegmentationConfig(max_completed_payloads=1))
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(*messages[:3])
+    receiver.receive(*messages_of(PAYLOAD, wrap_time_ns=NOW + 1, lamport=NOW_MS + 9))
+    log = receiver.machine.state.log
+    log.withdraw(messages[0].message_id, ())  # forgotten, as eviction does
+    receiver.receive(messages[0], messages[3], messages[4])
+    assert receiver.received == [PAYLOAD, PAYLOAD]
+    assert receiver.status().incomplete_payloads == 0
+
+
+def test_nobody_waits_for_a_rebuilt_payload_that_is_not_delivered() -> None:
+    """Somebody used the id of the lost segment for something else before."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    receiver.receive(content_message(b"burnt", message_id=messages[0].message_id))
+    receiver.receive(single("after", messages[1].message_id, lamport=NOW_MS + 30_000))
+    receiver.receive(*messages[1:])
+    assert receiver.status().incomplete_payloads == 0
+    assert b"after" in receiver.received
+
+
+# --- A full parking lot --------------------------------------------------------------------------
+
+
+def test_a_full_parking_lot_releases_its_oldest() -> None:
+    """WIRE: a full parking lot releases its oldest."""
+    receiver = settled(sds=replace(NO_FILTER, max_parked_messages=2))
+    for number in range(4):
+        receiver.receive(single(f"m{number}", f"needs {number}", lamport=NOW_MS + 30_000 + number))
+    assert receiver.received == [b"m0", b"m1"]
+    assert receiver.lost == [("needs 0", "parking_full"), ("needs 1", "parking_full")]
+    assert receiver.status().parked_messages == 2
+    assert receiver.counted("parked") == 4
+
+
+def test_the_parking_lot_is_bounded_in_bytes_too() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_parked_bytes=1 << 16))
+    for number in range(3):
+        message = single(f"m{number}", f"needs {number}", lamport=NOW_MS + 30_000 + number)
+        receiver.receive(replace(message, content=b"x" * 30_000))
+    assert receiver.lost == [("needs 0", "parking_full")]
+    assert receiver.status().parked_messages == 2
+
+
+def test_parked_payloads_of_a_full_lot_go_in_causal_order() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_parked_messages=2))
+    receiver.receive(single("c", "b", lamport=NOW_MS + 33_000))
+    receiver.receive(single("b", "a", lamport=NOW_MS + 32_000))
+    receiver.receive(single("d", "c", lamport=NOW_MS + 34_000))
+    assert receiver.received == [b"b", b"c", b"d"]
+    assert receiver.lost == [("a", "parking_full")]
+
+
+def test_a_cycle_of_foreign_senders_is_delivered() -> None:
+    receiver = settled()
+    receiver.receive(single("a", "b", lamport=NOW_MS + 30_000))
+    receiver.receive(single("b", "a", sender_id=CAROL, lamport=NOW_MS + 30_001))
+    assert receiver.received == [b"a", b"b"]
