@@ -145,6 +145,8 @@ class Run:
         assert excess(effects) == []
         self.bob.carry_out(effects)
         assert problems(self.bob.machine) == []
+        lead = self.bob.machine.status().lamport_timestamp - self.bob.now // MS
+        assert lead <= 300_000 + 10 * len(self.bob.transmissions)
 
     def altered(self, script: Script) -> bytes:
         """Return a message of the pool with some fields changed."""
@@ -195,7 +197,7 @@ class Run:
                 ("is_parity", (False, True)),
                 ("original_payload_length", (*COUNTS, 64, 65, 128, (1 << 64) - 1)),
                 ("wrap_time_ns", NUMBERS),
-                ("payload", (b"", b"x", bytes(64), bytes(65), bytes(1000))),
+                ("payload", (b"", b"x", bytes(64), bytes(65), bytes(20_000))),
                 ("entire_message_hash", (b"", bytes(31), bytes(32), b"\1" * 32)),
             )
         )

@@ -66,6 +66,7 @@ SDS: Final = SdsConfig(
     max_lost_ids=5,
     max_parked_messages=4,
     max_parked_bytes=1 << 16,
+    max_parked_messages_per_sender=3,
     max_missing_ids=8,
     max_missing_ids_per_sender=5,
     max_participants=4,
@@ -147,6 +148,10 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
         "completed": (len(reassembler.completed), segmentation.max_completed_payloads),
         "reassembly of senders": (len(reassembler.sender_octets), len(reassembler.sets)),
         "parked": (len(causal.parked), sds.max_parked_messages),
+        "parked of one": (
+            max(Counter(item.sender_id for item in causal.parked.values()).values(), default=0),
+            sds.max_parked_messages_per_sender,
+        ),
         "parked bytes": (octets(causal.parked.values()), sds.max_parked_bytes),
         "waiting": (len(causal.waiting), sum(len(item.unmet) for item in held)),
         "held ids": (len(causal.holder), len(held_ids)),
