@@ -20,7 +20,7 @@ JS := tests/interop/js
 JS_PEER := $(JS)/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types architecture unit property sim interop integration coverage bench wheel clean
+.PHONY: help demo test style types architecture unit property sim interop integration fuzz coverage bench wheel clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,11 @@ interop: $(VENV)/.installed-tests $(JS_PEER) ## bytes of and for other implement
 
 integration: $(VENV)/.installed-tests ## real files, processes, event loops
 	$(PY) -m pytest tests/integration
+
+fuzz: $(VENV)/.installed-tests ## coverage-guided fuzzing, Linux (FUZZ_SECONDS=, default 60 for each target)
+	$(PIP) install --editable ".[fuzz]"
+	$(PY) -m tests.fuzz.fuzz_decode -max_total_time=$(or $(FUZZ_SECONDS),60)
+	$(PY) -m tests.fuzz.fuzz_receive -max_total_time=$(or $(FUZZ_SECONDS),60)
 
 coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch coverage
 	$(PY) -m coverage run -m pytest -m "not slow"
