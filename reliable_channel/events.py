@@ -128,6 +128,10 @@ class MessageProgressEvent(ChannelEventBase):
     """For each participant that acknowledged any: how many data segments it has."""
     total: int
     """Data segments of the request."""
+    recipients: tuple[ParticipantId, ...] = ()
+    """Who has acknowledged all of them; it goes on growing after the delivered event."""
+    participants: int = 0
+    """Other participants heard within the last ten minutes: "delivered to 3 of the 5 seen"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

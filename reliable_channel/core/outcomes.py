@@ -108,6 +108,8 @@ class Outcomes:
                 sent=request.propagated,
                 acknowledged=request.counts(),
                 total=request.segment_count,
+                recipients=request.recipients,
+                participants=self.state.participants.lately(now),
             )
         )
 

@@ -234,6 +234,7 @@ class OutgoingPipeline:
         """Publish a data segment; retransmissions send the frozen bytes unchanged."""
         segment.queued = False
         segment.in_flight = True
+        segment.spared = False
         segment.transmissions += 1
         if segment.propagated:
             segment.retransmissions += 1

@@ -64,6 +64,7 @@ class OutgoingSegment:
         first_failure_ns: When the node first failed to take it, 0 when it did not.
         deadline_ns: When its acknowledgement timer ends; 0 when none runs.
         possible: Messages of each participant whose filter held its id.
+        spared: It was not sent again yet though its timer ended, because it is possibly acknowledged.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class OutgoingSegment:
     first_failure_ns: Nanoseconds = 0
     deadline_ns: Nanoseconds = 0
     possible: dict[ParticipantId, int] = field(default_factory=dict)
+    spared: bool = False
 
     @property
     def segment_id(self) -> RequestId:

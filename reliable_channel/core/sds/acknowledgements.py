@@ -143,7 +143,12 @@ class Acknowledgements:
         self.state.timers.set(("ack", segment.segment_id), segment.deadline_ns)
 
     def timed_out(self, segment_id: RequestId, now: Nanoseconds) -> None:
-        """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it."""
+        """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it.
+
+        Where a filter says that somebody may have it, the timer runs a second time before it is sent again.
+
+        Spec: LIP-109 (SDS), Periodic outgoing buffer sweep: distinct resend periods.
+        """
         segment = self.book.segments.get(segment_id)
         if segment is None or segment.request.is_final:
             return
@@ -155,5 +160,8 @@ class Acknowledgements:
                 self.outcomes.delivery_error(segment, now)
             else:
                 self.start_timer(segment, now)  # the others decide: sent, or a send-error
+        elif segment.possible and not segment.spared:
+            segment.spared = True
+            self.start_timer(segment, now)
         else:
             self.queue.put_segment(TrafficClass.REPAIR, segment, now)

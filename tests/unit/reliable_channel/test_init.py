@@ -49,7 +49,14 @@ FIELDS = {
     "MessageSendErrorEvent": {"request_id", "error"},
     "MessageDeliveryErrorEvent": {"request_id", "error"},
     "MessageQueuedEvent": {"request_id"},
-    "MessageProgressEvent": {"request_id", "sent", "acknowledged", "total"},
+    "MessageProgressEvent": {
+        "request_id",
+        "sent",
+        "acknowledged",
+        "total",
+        "recipients",
+        "participants",
+    },
 }
 
 

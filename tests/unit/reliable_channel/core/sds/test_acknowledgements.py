@@ -109,7 +109,9 @@ def test_later_acknowledgements_add_recipients_and_change_nothing_else() -> None
     after = sender.request(request_id)
     assert after.recipients == (BOB, CAROL)
     assert after.state is before.state
-    assert [type(event) for event in sender.events[events:]] == [MessageProgressEvent]
+    (progress,) = sender.events[events:]
+    assert isinstance(progress, MessageProgressEvent)
+    assert (progress.recipients, progress.participants) == ((BOB, CAROL), 2)
     assert len(sender.rows_of(AcknowledgementRecord)) == 2
     acknowledge(sender, request_id, by=CAROL, lamport=NOW_MS + 1)
     assert len(sender.events) == events + 1
@@ -302,6 +304,24 @@ def test_retransmission_n_waits_the_timeout_times_backoff_to_the_n(
         assert len(sender.copies(f"{request_id}:1")) == copies
         sender.advance(1)
         assert len(sender.copies(f"{request_id}:1")) == copies + 1
+
+
+def test_what_is_possibly_acknowledged_waits_twice_as_long() -> None:
+    """LIP-109: distinct resend periods, those that are not acknowledged at all first."""
+    sender = with_filter(max_retransmissions=3)
+    possible, other = sender.send(b"possible"), sender.send(b"other")
+    sender.published()
+    hear_filter(sender, filter_of(*ids_of(sender, possible)))
+    sender.advance(5 * SECOND)
+    assert len(sender.copies(f"{other}:1")) == 2
+    assert len(sender.copies(f"{possible}:1")) == 1
+    sender.advance(5 * SECOND)
+    assert len(sender.copies(f"{possible}:1")) == 2
+    sender.published()
+    sender.advance(10 * SECOND - 1)
+    assert len(sender.copies(f"{possible}:1")) == 2
+    sender.advance(1)
+    assert len(sender.copies(f"{possible}:1")) == 3
 
 
 def test_where_the_rate_is_limited_waits_double() -> None:
