@@ -22,7 +22,9 @@ QUERY_DELAYS_NS: Final = (0, 3 * SECOND, 10 * SECOND)
 """When a missing id is asked for, counted from when its first hint was known."""
 
 RETRY_NS: Final = 3 * SECOND
-"""Distance of queries while the store cannot be asked."""
+"""First distance of queries while the store cannot be asked; it doubles up to ``LONGEST_RETRY_NS``."""
+
+LONGEST_RETRY_NS: Final = 60 * SECOND
 
 MAX_HINTS: Final = 3
 """Hints that are tried for one id: participants may have received different copies."""
@@ -81,6 +83,7 @@ class MissingMessages:
         self.named_by: dict[ParticipantId, int] = {}
         self.asking: dict[bytes, MessageId] = {}
         self.asked_for: list[MessageId] = []
+        self.failures = 0
 
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self.messages
@@ -178,6 +181,7 @@ class MissingMessages:
         Args:
             found: Hashes for which the store gave a message.
         """
+        self.failures = 0
         for transport_hash in found:
             missing = self.messages.get(self.asking.get(transport_hash, ""))
             if missing is not None:
@@ -190,12 +194,14 @@ class MissingMessages:
         self.schedule()
 
     def failed(self, now: Nanoseconds) -> None:
-        """Take note that the store could not be asked; the same is asked again later."""
+        """Take note that the store could not be asked; the same is asked again later, less and less often."""
+        wait = min(RETRY_NS << min(self.failures, 10), LONGEST_RETRY_NS)
+        self.failures += 1
         for message_id in self.asked_for:
             missing = self.messages.get(message_id)
             if missing is not None:
                 missing.asked -= 1
-                missing.next_query_ns = now + RETRY_NS
+                missing.next_query_ns = now + wait
         self.asking.clear()
         self.asked_for.clear()
         self.schedule()

@@ -151,9 +151,9 @@ def test_the_store_is_asked_again_at_3_and_10_seconds() -> None:
 def test_a_store_that_cannot_be_asked_is_asked_again() -> None:
     receiver = settled()
     receiver.receive(single("after", "before", lamport=NOW_MS + 30_000, hint=b"h" * 32))
-    for _ in range(5):
+    for wait in (3, 6, 12, 24, 48):
         receiver.carry_out(receiver.machine.fetch_failed(receiver.now))
-        receiver.advance(3 * SECOND)
+        receiver.advance(wait * SECOND)
     assert len(receiver.fetches) == 6
 
 

@@ -247,17 +247,31 @@ def test_answers_that_nobody_asked_for_do_nothing(missing: MissingMessages) -> N
 def test_a_failed_query_is_repeated_and_not_counted(missing: MissingMessages) -> None:
     track(missing, "a", hint(1))
     now = NOW
-    for _ in range(5):
+    for wait in (3, 6, 12, 24, 48, 60, 60):
         assert missing.next_query(now) == (hint(1),)
         missing.failed(now)
-        assert missing.timers.deadline(FETCH_TIMER) == now + 3 * SECOND
-        assert missing.next_query(now + 3 * SECOND - 1) == ()
-        now += 3 * SECOND
+        now += wait * SECOND
+        assert missing.timers.deadline(FETCH_TIMER) == now
+        assert missing.next_query(now - 1) == ()
     for _ in range(3):
         assert missing.next_query(now) == (hint(1),)
         missing.answered([])
         now += 20 * SECOND
     assert missing.next_query(now) == ()
+
+
+def test_a_store_that_answers_again_is_asked_as_often_as_before(missing: MissingMessages) -> None:
+    track(missing, "a", hint(1))
+    for number in range(3):
+        missing.next_query(NOW + number * 60 * SECOND)
+        missing.failed(NOW + number * 60 * SECOND)
+    now = NOW + 600 * SECOND
+    missing.next_query(now)
+    missing.answered([])
+    track(missing, "b", hint(2))
+    missing.next_query(now)
+    missing.failed(now)
+    assert missing.messages["b"].next_query_ns == now + 3 * SECOND
 
 
 def test_a_failed_query_for_what_arrived_meanwhile_is_not_repeated(
@@ -275,7 +289,7 @@ def test_a_failed_query_counts_for_no_id_that_shares_a_hint(missing: MissingMess
     track(missing, "a", hint(1))
     track(missing, "b", hint(1))
     for number in range(6):
-        assert missing.next_query(NOW + number * 3 * SECOND) == (hint(1),)
-        missing.failed(NOW + number * 3 * SECOND)
+        assert missing.next_query(NOW + number * 60 * SECOND) == (hint(1),)
+        missing.failed(NOW + number * 60 * SECOND)
     missing.remove("b")
-    assert missing.next_query(NOW + 60 * SECOND) == (hint(1),)
+    assert missing.next_query(NOW + 600 * SECOND) == (hint(1),)
