@@ -2,7 +2,7 @@
 
 ::
 
-    missing id ─ T_req ─► ripe ─► repair_request of our next message ─ not answered ─► again later, at most 3 times
+    missing id ─ T_req ─► ripe ─► repair_request of our next message ─ not answered ─► again, ever later
     repair_request of others ─ have it, our group ─ T_resp ─► original bytes once more; heard from another: not needed
 
 Both delays are pseudorandom functions of the ids, so that of many participants few ask, and the original sender
@@ -27,12 +27,6 @@ from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
 REPAIR_ENTRIES: Final = 3
 """Repair requests that one message carries (LIP-109, SDS-R send message)."""
-
-MAX_ASKS: Final = 3
-"""Messages of ours in which one id is asked for: a request or its answer may get lost."""
-
-ASK_BACKOFF: Final = 1.5
-"""Each repeated request waits this factor longer."""
 
 MAX_DEFERRALS: Final = 3
 """Times that others' requests put ours off before it goes out all the same: nobody can silence us."""
@@ -88,13 +82,15 @@ class RepairRequest:
 
     Attributes:
         entry: What a message of ours says to ask for it.
-        delay_ns: T_req after it was found missing.
+        delay_ns: T_req after it was found missing, and after another's request.
+        repeat_ns: From our next request to the one after it.
         asked: Messages of ours that asked for it.
         deferred: Times that others' requests put it off since we last asked.
     """
 
     entry: HistoryEntry
     delay_ns: Nanoseconds
+    repeat_ns: Nanoseconds
     asked: int = 0
     deferred: int = 0
 
@@ -138,8 +134,10 @@ class RepairRequests:
             self.config.repair_t_min_ms,
             self.config.repair_t_max_ms,
         )
+        # By T_max an answer has come, if there is one; after that the distance doubles each time.
+        repeat_ms = min(2 * delay_ms, self.config.repair_t_max_ms)
         entry = HistoryEntry(message_id, None, sender_id)
-        self.requests[message_id] = RepairRequest(entry, delay_ms * MS)
+        self.requests[message_id] = RepairRequest(entry, delay_ms * MS, repeat_ms * MS)
         self.wait(message_id, now + delay_ms * MS)
 
     def forget(self, message_id: MessageId) -> None:
@@ -156,7 +154,7 @@ class RepairRequests:
         never be asked for again.
         """
         request = self.requests.get(message_id)
-        if request is None or request.deferred >= MAX_DEFERRALS or request.asked >= MAX_ASKS:
+        if request is None or request.deferred >= MAX_DEFERRALS:
             return
         request.deferred += 1
         self.ripe.pop(message_id, None)
@@ -177,10 +175,8 @@ class RepairRequests:
             request = self.requests[message_id]
             request.asked += 1
             request.deferred = 0
-            if request.asked < MAX_ASKS:
-                self.wait(
-                    message_id, now + int(request.delay_ns * ASK_BACKOFF ** (request.asked - 1))
-                )
+            self.wait(message_id, now + request.repeat_ns)
+            request.repeat_ns *= 2
             taken.append(request.entry)
         return tuple(taken)
 
@@ -190,6 +186,7 @@ class RepairRequests:
             request = self.requests.get(entry.message_id)
             if request is not None and request.asked and entry.message_id not in self.ripe:
                 request.asked -= 1
+                request.repeat_ns //= 2
                 self.waiting.cancel(("request", entry.message_id))
                 self.ripe[entry.message_id] = None
         self.schedule()

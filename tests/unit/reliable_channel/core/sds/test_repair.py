@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.repair import (
-    ASK_BACKOFF,
-    MAX_ASKS,
     MAX_DEFERRALS,
     REPAIR_ENTRIES,
     REPAIR_TIMER,
@@ -124,21 +122,31 @@ def test_wanting_an_id_again_changes_nothing(requests: RepairRequests, timers: T
     assert timers.deadline(REPAIR_TIMER) == due
 
 
-def test_a_request_is_repeated_at_growing_distances_3_times_in_all(
-    requests: RepairRequests, timers: Timers
+@pytest.mark.parametrize("message_id", ["m1", "m2", "m3", "m4"])
+def test_a_request_is_repeated_at_doubling_distances(
+    requests: RepairRequests, timers: Timers, message_id: str
 ) -> None:
-    requests.want("m1", BOB, NOW)
+    requests.want(message_id, BOB, NOW)
     times = []
-    while (due := timers.deadline(REPAIR_TIMER)) is not None:
-        assert requests.take(due)
-        times.append(due)
-    wait = delay("m1")
-    assert len(times) == MAX_ASKS
-    assert times[0] == NOW + wait
-    assert [later - sooner for sooner, later in pairwise(times)] == [
-        wait,
-        int(wait * ASK_BACKOFF),
-    ]
+    for _ in range(4):
+        times.append(timers.deadline(REPAIR_TIMER) or 0)
+        assert requests.take(times[-1])
+    first = min(2 * delay(message_id), T_MAX * MS)
+    assert times[0] == NOW + delay(message_id)
+    assert [later - sooner for sooner, later in pairwise(times)] == [first, 2 * first, 4 * first]
+
+
+@given(names)
+def test_with_the_default_times_an_id_is_asked_for_2_or_3_times_before_it_is_lost(
+    message_id: str,
+) -> None:
+    """WIRE: each id asked up to 3 times."""
+    requests = RepairRequests(CONFIG, ALICE, Timers())
+    requests.want(message_id, BOB, NOW)
+    asked = 0
+    while (due := requests.timers.deadline(REPAIR_TIMER) or 0) < NOW + 300_000 * MS:
+        asked += len(requests.take(due))
+    assert 2 <= asked <= 3
 
 
 def test_what_arrived_is_not_asked_for(requests: RepairRequests, timers: Timers) -> None:
@@ -185,7 +193,7 @@ def test_anothers_request_for_what_we_do_not_lack_means_nothing(
 def test_a_message_that_did_not_go_out_has_not_asked(requests: RepairRequests) -> None:
     requests.want("m1", BOB, NOW)
     late = NOW + T_MAX * MS
-    for _ in range(2 * MAX_ASKS):
+    for _ in range(6):
         requests.put_back(requests.take(late))
         assert requests.is_due
     requests.forget("m1")
