@@ -392,7 +392,9 @@ class ReliableChannel:
             if data is None:
                 effects.merge(self._machine.refuse("decrypt_failed", now))
             else:
-                effects.merge(self._machine.receive(data, message.message_hash, now))
+                effects.merge(
+                    self._machine.receive(data, message.message_hash, now, from_store=True)
+                )
         return effects
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -237,7 +237,7 @@ class Simulation:
                 continue
             for message_hash, data in self.network.since(since):
                 self._note(who, "catch up", data)
-                effects.merge(machine.receive(data, message_hash, now))
+                effects.merge(machine.receive(data, message_hash, now, from_store=True))
         return effects
 
     def crash(self, index: int) -> None:

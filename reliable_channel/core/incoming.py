@@ -33,7 +33,7 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError, InvalidSegmentError
 from reliable_channel.events import SenderIdConflictEvent
-from reliable_channel.types import MessageId
+from reliable_channel.types import MS, MessageId
 
 
 class IncomingPipeline:
@@ -88,13 +88,13 @@ class IncomingPipeline:
             outbox.drop(reason)
             return
         self.state.last_seen_ns = max(self.state.last_seen_ns, self.state.now)
-        self.responder.overheard(message)
+        self.responder.overheard(message.message_id, arrival.data)
         if message.sender_id == self.state.sender_id and self.is_echo(message):
             outbox.count("echoes")
         elif message.kind is SdsKind.CONTENT:
             self.receive_content(message, arrival)
         elif message.kind is SdsKind.SYNC:
-            self.receive_sync(message)
+            self.receive_sync(message, arrival)
         else:
             self.receive_ephemeral(message)
 
@@ -142,7 +142,7 @@ class IncomingPipeline:
         """Take a content message: a duplicate, a segment, or a whole message without segmentation."""
         known = self.state.log.known.get(message.message_id)
         if known is not None:
-            self.receive_duplicate(message, known, arrival.transport_hash)
+            self.receive_duplicate(message, known, arrival)
             return
         try:
             segment = self.segment_of(message)
@@ -156,17 +156,15 @@ class IncomingPipeline:
         else:
             self.take_segment(message, segment, arrival)
 
-    def receive_duplicate(
-        self, message: SdsMessage, known: KnownMessage, transport_hash: bytes | None
-    ) -> None:
+    def receive_duplicate(self, message: SdsMessage, known: KnownMessage, arrival: Arrival) -> None:
         """Take a message that is known: our acknowledgement was lost, so it is owed again."""
         self.state.outbox.count("duplicates")
-        self.state.log.set_hint(known.message_id, transport_hash)
+        self.state.log.set_hint(known.message_id, arrival.transport_hash)
         if known.sender_id != self.state.sender_id:
             holder = self.causal.holder.get(known.message_id)
             held = known.segment_count if holder is None else len(holder.ids)
             self.state.debt.add(known.message_id, known.payload, held)
-        self.listen(message, fresh=False)
+        self.listen(message, arrival, fresh=False)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
 
     def segment_of(self, message: SdsMessage) -> SegmentMessage | None:
@@ -191,11 +189,12 @@ class IncomingPipeline:
                 raise InvalidSegmentError("forged_id")
         return segment
 
-    def listen(self, message: SdsMessage, *, fresh: bool) -> None:
+    def listen(self, message: SdsMessage, arrival: Arrival, *, fresh: bool) -> None:
         """Take everything that a message says besides its content.
 
         Args:
             message: Of the kinds content and sync.
+            arrival: How it came.
             fresh: It was not heard before, so its filter is new evidence, and what it asks for is not answered yet.
         """
         state, now = self.state, self.state.now
@@ -205,7 +204,7 @@ class IncomingPipeline:
             bloom_filter = message.bloom_filter if fresh else None
             self.outgoing.hear(message.sender_id, message.causal_history, bloom_filter, now)
             state.debt.hear(message.sender_id, message.causal_history)
-            if fresh and message.repair_request:
+            if fresh and message.repair_request and self.is_live(message, arrival):
                 self.responder.requested(message)
             self.outgoing.drop_needless_sync()
         group = state.group(now)
@@ -216,6 +215,14 @@ class IncomingPipeline:
                 state.sync.heard_sync(now, group)
         else:
             state.sync.active(now, group)
+
+    def is_live(self, message: SdsMessage, arrival: Arrival) -> bool:
+        """Tell whether what a message asks for is still wanted: its bytes say the same for ever.
+
+        A copy from a store, or one that was sent long ago, asks for what has been answered since.
+        """
+        age_ms = self.state.now // MS - (message.lamport_timestamp or 0)
+        return not arrival.from_store and age_ms < self.state.sds.repair_t_max_ms
 
     # -- content ----------------------------------------------------------------------------------
 
@@ -258,7 +265,7 @@ class IncomingPipeline:
         self.state.outbox.count("segments_received")
         self.delivery.wait_for_rest(payload)
         self.acceptance.keep(message, payload)
-        self.after_accept(message)
+        self.after_accept(message, arrival)
         if self.reassembler.is_complete(payload):
             self.delivery.finish_set(payload)
 
@@ -275,7 +282,7 @@ class IncomingPipeline:
         self.state.debt.add(message.message_id, known.payload, 1)
         self.state.outbox.count("segments_received")
         self.acceptance.keep(message, payload)
-        self.after_accept(message)
+        self.after_accept(message, arrival)
         self.delivery.complete(payload)
 
     def take_late(
@@ -294,23 +301,23 @@ class IncomingPipeline:
         self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
         self.state.outbox.count("late_segments")
-        self.after_accept(message)
+        self.after_accept(message, arrival)
         self.causal.release_waiters((message.message_id,))
 
-    def after_accept(self, message: SdsMessage) -> None:
+    def after_accept(self, message: SdsMessage, arrival: Arrival) -> None:
         """Listen to an accepted message and look for what it names."""
-        self.listen(message, fresh=True)
+        self.listen(message, arrival, fresh=True)
         self.gaps.look_for(message)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
 
     # -- syncs and ephemerals ---------------------------------------------------------------------
 
-    def receive_sync(self, message: SdsMessage) -> None:
+    def receive_sync(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a sync message: evidence about ours, and names of what we may lack."""
         if not self.pass_by(message.message_id):
             return
         self.state.outbox.count("syncs_received")
-        self.listen(message, fresh=True)
+        self.listen(message, arrival, fresh=True)
         self.gaps.look_for(message)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
 

@@ -39,7 +39,6 @@ from reliable_channel.core.restore import (
 from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import MISSING_TIMER, SETTLE_TIMER, Gaps
 from reliable_channel.core.sds.missing import FETCH_TIMER
-from reliable_channel.core.sds.repair import REPAIR_TIMER
 from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
 from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segmenter
 from reliable_channel.core.state import ChannelState
@@ -247,16 +246,24 @@ class ChannelMachine:
         self.outgoing.outcomes.withdraw(request_id, now)
         return self.conclude(now)
 
-    def receive(self, data: bytes, transport_hash: bytes | None, now: Nanoseconds) -> Effects:
+    def receive(
+        self,
+        data: bytes,
+        transport_hash: bytes | None,
+        now: Nanoseconds,
+        *,
+        from_store: bool = False,
+    ) -> Effects:
         """Take decrypted bytes from the network; they never raise.
 
         Args:
             data: What should be an encoded SDS message.
             transport_hash: Under which a store has it; None when no store keeps it.
             now: Unix time, nanoseconds.
+            from_store: The node's store gave it, as what was missed: it may be from long ago.
         """
         self.state.now = now
-        self.incoming.receive(Arrival(data, transport_hash))
+        self.incoming.receive(Arrival(data, transport_hash, from_store))
         return self.conclude(now)
 
     def refuse(self, reason: str, now: Nanoseconds) -> Effects:
@@ -397,6 +404,9 @@ class ChannelMachine:
                 self.outgoing.redo(segment_id, now)
             case ("set", int(serial)):
                 self.delivery.set_timed_out(serial)
+            case ("request", str(message_id)):
+                self.state.repairs.ripen(message_id)
+                self.state.sync.owe(now, self.state.group(now))
             case ("answer", str(message_id)):
                 self.outgoing.responder.answer_due(message_id, now)
             case ("dependency", int(serial)):
@@ -407,9 +417,6 @@ class ChannelMachine:
                 self.outgoing.syncs.idle_due(now)
             case _ if key == MISSING_TIMER:
                 self.gaps.expire_missing()
-            case _ if key == REPAIR_TIMER:
-                self.state.repairs.ripen(now)
-                self.state.sync.owe(now, self.state.group(now))
             case _ if key == SETTLE_TIMER:
                 self.gaps.settle()
             case _ if key == FETCH_TIMER:

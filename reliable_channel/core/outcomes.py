@@ -187,7 +187,12 @@ class Outcomes:
         segment.header, segment.suffix = None, b""
         twins = self.twins(segment)
         kept = bool(twins)
-        is_out = state is not RequestState.SEND_ERROR and not segment.request.ephemeral
+        # What an equal message has made known went out, whatever became of this one.
+        is_out = state is not RequestState.SEND_ERROR or not segment.made_known
+        is_out = is_out and not segment.request.ephemeral
+        if header and is_out:
+            for twin in twins:
+                twin.header = twin.header or header
         if not kept and header and is_out:
             kept = self.state.archive.keep_own(segment.message_id, header, suffix)
         if not kept:
@@ -227,9 +232,11 @@ class Outcomes:
             self.state.log.withdraw(segment.message_id, segment.history)
         if segment.transmissions:
             self.passing.add(segment.message_id)
-        if segment.settled and not segment.propagated and not segment.in_flight:
+        if not segment.propagated and not segment.in_flight:
             self.owe_again(segment.settled)
             segment.settled = ()
+            self.state.repairs.put_back(segment.asked)
+            segment.asked = ()
             self.state.sync.owe(now, self.state.group(now))
 
     def owe_again(self, message_ids: Iterable[MessageId]) -> None:

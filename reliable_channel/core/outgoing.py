@@ -161,8 +161,8 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             request.segments.append(segment)
-            # With `message_id="content"` an equal one may be kept for repairs; this one will be in its place.
-            state.archive.forget((message_id,))
+            # With `message_id="content"` an equal one may be kept for repairs: this is the same message again.
+            segment.header = state.archive.take_out_own(message_id)
             state.outbox.put(BodyRecord(message_id=message_id, part="content", data=segment.suffix))
             state.outbox.put(segment.record())
             if not request.ephemeral:
@@ -363,7 +363,7 @@ class OutgoingPipeline:
         if isinstance(flight.turn, SyncTurn):
             self.sync_failed(flight.turn, now)
         elif isinstance(flight.turn, AnswerTurn):
-            self.responder.due(flight.turn.answer, now)
+            self.responder.expired(flight.turn.answer, now)
         elif isinstance(flight.turn, OutgoingSegment):
             segment = flight.turn
             segment.in_flight = False

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import HashPair
+from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
@@ -56,6 +57,7 @@ class OutgoingSegment:
         pair: The hashes of its id, for bloom filters.
         made_known: It put its id in the log; with ``message_id="content"`` an equal one may have.
         settled: Acknowledgements owed that its first dispatch paid.
+        asked: Repair requests that its first dispatch made.
         in_flight: The node has it and has not reported.
         queued: It waits to be given to the node.
         propagated: The node has reported it at least once.
@@ -77,6 +79,7 @@ class OutgoingSegment:
     pair: HashPair = (0, 0)
     made_known: bool = False
     settled: tuple[MessageId, ...] = ()
+    asked: tuple[HistoryEntry, ...] = ()
     in_flight: bool = False
     queued: bool = False
     propagated: bool = False

@@ -134,9 +134,11 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
     is_open = {row.message_id for row in rows_of(snapshot, OutgoingRecord)}
     parts: dict[MessageId, dict[str, bytes]] = {}
     for row in rows_of(snapshot, BodyRecord):
-        if row.message_id not in state.log and row.message_id not in is_open:
+        if row.message_id in is_open:
+            continue
+        if row.message_id not in state.log or not state.archive.has_room(len(row.data)):
             state.outbox.delete(BodyRecord, row.message_id, row.part)
-        elif row.message_id not in is_open:
+        else:
             parts.setdefault(row.message_id, {})[row.part] = row.data
     for message_id in sorted(parts, key=lambda item: state.log.known[item].lamport):
         held = parts[message_id]
@@ -160,9 +162,13 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
 def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
     """Take lost ids, the memory of rebuilt payloads, incomplete and parked payloads back."""
     for lost in sorted(rows_of(snapshot, LostRecord), key=lambda item: item.lost_ns):
-        delivery.causal.lost.add(lost.message_id)
+        forgotten = delivery.causal.lost.add(lost.message_id)
+        if forgotten is not None:
+            delivery.state.outbox.delete(LostRecord, forgotten)
     for row in sorted(rows_of(snapshot, CompletedRecord), key=lambda item: item.completed_ns):
-        delivery.reassembler.completed[row.set_digest] = int.from_bytes(row.held, "little")
+        dropped = delivery.reassembler.remember(row.set_digest, int.from_bytes(row.held, "little"))
+        if dropped is not None:
+            delivery.state.outbox.delete(CompletedRecord, dropped)
     whole = []
     pending = rows_of(snapshot, PendingRecord)
     for part in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):

@@ -64,9 +64,18 @@ class MessageArchive:
         """Return a message, or None when it is not kept (any more)."""
         return self.messages.get(message_id)
 
+    def has_room(self, octets: int) -> bool:
+        """Tell whether a message of that size is kept at all."""
+        config = self.config
+        return (
+            config.enable_repair
+            and config.max_full_messages > 0
+            and octets <= config.max_full_bytes
+        )
+
     def keep_received(self, message_id: MessageId, data: bytes, *, in_store: bool) -> None:
         """Keep a message of another participant, and write its row."""
-        if self.config.enable_repair and self.config.max_full_messages:
+        if self.has_room(len(data)):
             self.outbox.put(BodyRecord(message_id=message_id, part="message", data=data))
             self.add(message_id, ArchivedMessage({"message": data}, in_store))
 
@@ -76,9 +85,23 @@ class MessageArchive:
         A copy of it that came back from others gives way: ours has its rows already.
         """
         self.forget((message_id,))
-        if self.config.enable_repair and self.config.max_full_messages:
+        if self.has_room(len(header) + len(suffix)):
             self.add(message_id, ArchivedMessage({"header": header, "content": suffix}))
         return message_id in self.messages
+
+    def take_out_own(self, message_id: MessageId) -> bytes | None:
+        """Give a message of ours back to its sender, who sends an equal one (``message_id="content"``).
+
+        Returns:
+            Its header, whose rows are the sender's from now on; None where no message of ours is kept under the id.
+        """
+        message = self.messages.get(message_id)
+        if message is None or "header" not in message.parts:
+            self.forget((message_id,))
+            return None
+        del self.messages[message_id]
+        self.octets -= message.octets
+        return message.parts["header"]
 
     def add(self, message_id: MessageId, message: ArchivedMessage) -> None:
         """Enter a message whose rows are written, and let the oldest go that have no room."""

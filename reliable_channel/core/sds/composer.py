@@ -47,6 +47,7 @@ class MessageComposer:
             history = self.state.log.dispatch_history(segment.history)
             message = self.causal_message(segment.message_id, segment.lamport, history)
             segment.settled = self.settle(entry.message_id for entry in history)
+            segment.asked = message.repair_request
         header = message.encode()
         self.state.outbox.put(BodyRecord(message_id=segment.message_id, part="header", data=header))
         return header

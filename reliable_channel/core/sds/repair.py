@@ -28,10 +28,14 @@ from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 REPAIR_ENTRIES: Final = 3
 """Repair requests that one message carries (LIP-109, SDS-R send message)."""
 
-MAX_DEFERRALS: Final = 3
+MAX_DEFERRALS: Final = 2
 """Times that others' requests put ours off before it goes out all the same: nobody can silence us."""
 
-REPAIR_TIMER: Final = ("repair", "")
+MAX_ENTRIES_READ: Final = 16
+"""Repair requests of one message of others that are read: more than any peer sends, fewer than would flood us."""
+
+ASKER_SHARE: Final = 4
+"""One asking participant may take up this part of the answers that we plan: a quarter."""
 
 
 def participant_hash(*texts: str) -> int:
@@ -82,16 +86,14 @@ class RepairRequest:
 
     Attributes:
         entry: What a message of ours says to ask for it.
-        delay_ns: T_req after it was found missing, and after another's request.
+        delay_ns: T_req after it was found missing.
         repeat_ns: From our next request to the one after it.
-        asked: Messages of ours that asked for it.
         deferred: Times that others' requests put it off since we last asked.
     """
 
     entry: HistoryEntry
     delay_ns: Nanoseconds
     repeat_ns: Nanoseconds
-    asked: int = 0
     deferred: int = 0
 
 
@@ -103,7 +105,7 @@ class RepairRequests:
     Args:
         config: T_min, T_max, and whether repair is on.
         participant_id: Ours.
-        timers: Where the next T_req runs.
+        timers: Where each T_req runs, under the key ("request", message id).
     """
 
     def __init__(self, config: SdsConfig, participant_id: ParticipantId, timers: Timers) -> None:
@@ -111,7 +113,6 @@ class RepairRequests:
         self.participant_id = participant_id
         self.timers = timers
         self.requests: dict[MessageId, RepairRequest] = {}
-        self.waiting = Timers()
         self.ripe: dict[MessageId, None] = {}
 
     def __len__(self) -> int:
@@ -138,17 +139,18 @@ class RepairRequests:
         repeat_ms = min(2 * delay_ms, self.config.repair_t_max_ms)
         entry = HistoryEntry(message_id, None, sender_id)
         self.requests[message_id] = RepairRequest(entry, delay_ms * MS, repeat_ms * MS)
-        self.wait(message_id, now + delay_ms * MS)
+        self.timers.set(("request", message_id), now + delay_ms * MS)
 
     def forget(self, message_id: MessageId) -> None:
         """Ask for an id no more: it arrived, or it is given up."""
         if self.requests.pop(message_id, None) is not None:
             self.ripe.pop(message_id, None)
-            self.waiting.cancel(("request", message_id))
-            self.schedule()
+            self.timers.cancel(("request", message_id))
 
     def defer(self, message_id: MessageId, now: Nanoseconds) -> None:
         """Put our request off, because another participant has just made it; only arrival removes it.
+
+        Each time by longer, so that of many who lack a message not one after the other asks while nobody answers.
 
         Spec: LIP-109 (SDS), SDS-R receive message. Deviation: it removes ours, and an answer that got lost would
         never be asked for again.
@@ -156,26 +158,24 @@ class RepairRequests:
         request = self.requests.get(message_id)
         if request is None or request.deferred >= MAX_DEFERRALS:
             return
+        wait = min(request.delay_ns << request.deferred, self.config.repair_t_max_ms * MS)
         request.deferred += 1
         self.ripe.pop(message_id, None)
-        self.wait(message_id, now + request.delay_ns)
+        key = ("request", message_id)
+        self.timers.set(key, max(now + wait, self.timers.deadline(key) or 0))
 
-    def ripen(self, now: Nanoseconds) -> None:
-        """Let everything be asked for whose T_req has come."""
-        while (key := self.waiting.pop_due(now)) is not None:
-            self.ripe[str(key[1])] = None
-        self.schedule()
+    def ripen(self, message_id: MessageId) -> None:
+        """Let an id be asked for: its T_req has come."""
+        self.ripe[message_id] = None
 
     def take(self, now: Nanoseconds) -> tuple[HistoryEntry, ...]:
         """Return what a message that goes out now asks for, earliest T_req first; it is asked for again later."""
-        self.ripen(now)
         taken = []
         for message_id in list(self.ripe)[:REPAIR_ENTRIES]:
             del self.ripe[message_id]
             request = self.requests[message_id]
-            request.asked += 1
             request.deferred = 0
-            self.wait(message_id, now + request.repeat_ns)
+            self.timers.set(("request", message_id), now + request.repeat_ns)
             request.repeat_ns *= 2
             taken.append(request.entry)
         return tuple(taken)
@@ -184,25 +184,10 @@ class RepairRequests:
         """Take note that the message which asked for these did not go out."""
         for entry in entries:
             request = self.requests.get(entry.message_id)
-            if request is not None and request.asked and entry.message_id not in self.ripe:
-                request.asked -= 1
+            if request is not None and entry.message_id not in self.ripe:
                 request.repeat_ns //= 2
-                self.waiting.cancel(("request", entry.message_id))
+                self.timers.cancel(("request", entry.message_id))
                 self.ripe[entry.message_id] = None
-        self.schedule()
-
-    def wait(self, message_id: MessageId, due_ns: Nanoseconds) -> None:
-        """Let an id ripen at a time."""
-        self.waiting.set(("request", message_id), due_ns)
-        self.schedule()
-
-    def schedule(self) -> None:
-        """Set the timer to the earliest T_req."""
-        due = self.waiting.next_deadline()
-        if due is None:
-            self.timers.cancel(REPAIR_TIMER)
-        else:
-            self.timers.set(REPAIR_TIMER, due)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,11 +196,13 @@ class RepairAnswer:
 
     Attributes:
         message_id: Its id.
+        asked_by: Whose request it was.
         data: Its original bytes.
         in_store: The node's store is known to have it.
     """
 
     message_id: MessageId
+    asked_by: ParticipantId
     data: bytes
     in_store: bool
 
@@ -243,34 +230,49 @@ class RepairAnswers:
     def __len__(self) -> int:
         return len(self.pending)
 
-    def plan(self, answer: RepairAnswer, sender_id: ParticipantId, now: Nanoseconds) -> bool:
-        """Answer a request at T_resp; say whether that is so.
+    def wants(
+        self,
+        message_id: MessageId,
+        asked_by: ParticipantId,
+        sender_id: ParticipantId,
+        now: Nanoseconds,
+    ) -> bool:
+        """Tell whether we are to answer a request.
 
         Not where another response group answers, where we answered within T_max, or where too much is asked of us.
 
         Args:
-            answer: What would be sent.
+            message_id: What is asked for.
+            asked_by: Who asks.
             sender_id: Who sent it first.
             now: Unix time, nanoseconds.
 
         Spec: LIP-109 (SDS), SDS-R receive message.
         """
-        message_id = answer.message_id
         if message_id in self.pending or self.was_answered(message_id, now):
             return False
         groups = self.config.num_response_groups
         if not in_response_group(self.participant_id, sender_id, message_id, groups):
             return False
         # Together they bound how much others can make us send within T_max.
-        if len(self.pending) + len(self.answered) >= self.config.max_repair_answers:
+        limit = self.config.max_repair_answers
+        if len(self.pending) + len(self.answered) >= limit:
             self.outbox.drop("repair_answers_full")
             return False
-        self.pending[message_id] = answer
+        asked = sum(answer.asked_by == asked_by for answer in self.pending.values())
+        if asked >= max(1, limit // ASKER_SHARE):
+            self.outbox.drop("repair_answers_of_sender_full")
+            return False
+        return True
+
+    def plan(self, answer: RepairAnswer, sender_id: ParticipantId, now: Nanoseconds) -> None:
+        """Give an answer at T_resp, unless somebody else is heard giving it."""
+        message_id = answer.message_id
         delay_ms = answer_delay_ms(
             self.participant_id, sender_id, message_id, self.config.repair_t_max_ms
         )
+        self.pending[message_id] = answer
         self.timers.set(("answer", message_id), now + delay_ms * MS)
-        return True
 
     def was_answered(self, message_id: MessageId, now: Nanoseconds) -> bool:
         """Tell whether we answered a request for an id within T_max; what is older is forgotten."""
@@ -283,10 +285,16 @@ class RepairAnswers:
         """Take note that an answer goes out."""
         self.cancel(message_id)
         self.answered[message_id] = now
+        self.answered.move_to_end(message_id)
 
     def note_failed(self, message_id: MessageId) -> None:
         """Take note that an answer did not go out: whoever asks again is answered."""
         self.answered.pop(message_id, None)
+
+    def note_waiting(self, answer: RepairAnswer) -> None:
+        """Take note that an answer did not go out and waits for its turn again."""
+        self.note_failed(answer.message_id)
+        self.pending[answer.message_id] = answer
 
     def cancel(self, message_id: MessageId) -> RepairAnswer | None:
         """Answer a request no more; return the answer that is needless now, or None."""

@@ -6,11 +6,12 @@ Spec: LIP-109 (SDS), SDS-R receive message, incoming repair request buffer sweep
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from reliable_channel.config import SdsConfig
-from reliable_channel.core.sds.repair import answer_delay_ms, request_delay_ms
+from reliable_channel.core.sds.repair import MAX_ENTRIES_READ, answer_delay_ms, request_delay_ms
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
@@ -19,6 +20,7 @@ from tests.support.builders import (
     CAROL,
     NO_FILTER,
     NOW_MS,
+    SMALL,
     Participant,
     Transmission,
     hash_of,
@@ -38,7 +40,7 @@ def asking(
     original: str | None = ALICE,
     number: int = 0,
 ) -> SdsMessage:
-    """Return a sync that asks for messages."""
+    """Return a sync that asks for messages, sent now."""
     wanted = tuple(HistoryEntry(item, None, original) for item in message_ids)
     sync = sync_message(sender_id=sender_id, lamport=NOW_MS + 30_000 + number)
     return replace(sync, repair_request=wanted)
@@ -159,6 +161,44 @@ def test_our_own_echo_asks_for_nothing(holder: Participant) -> None:
     assert holder.status().repair_answers == 0
 
 
+@pytest.mark.parametrize("way", ["fetched", "caught up", "old"])
+def test_what_a_copy_of_long_ago_asked_for_has_been_answered_since(
+    holder: Participant, way: str
+) -> None:
+    """Frozen bytes say the same for ever; peers that obey them broadcast what nobody wants."""
+    request = HistoryEntry("m1", None, ALICE)
+    message = replace(single("m2", sender_id=CAROL), repair_request=(request,))
+    if way == "old":
+        holder.advance((T_MAX + 30_000) * MS)
+        holder.receive(message)
+    elif way == "caught up":
+        data = message.encode()
+        holder.carry_out(holder.machine.receive(data, hash_of(data), holder.now, from_store=True))
+    else:
+        holder.receive(single("m3", "m2", hint=hash_of(message.encode())))
+        holder.fetched(message)
+    assert b"m2" in holder.received
+    assert holder.status().repair_answers == 0
+
+
+def test_of_many_requests_in_a_message_a_few_are_read(holder: Participant) -> None:
+    others = [f"x{number}" for number in range(40)]
+    holder.receive(*(single(text) for text in others))
+    holder.receive(asking(*others))
+    assert holder.counted("repairs_requested") == MAX_ENTRIES_READ
+
+
+def test_a_message_of_ours_that_was_withdrawn_is_not_answered() -> None:
+    bob = settled(segmentation=SMALL)
+    request_id = bob.send(b"x" * 128)
+    bob.published(f"{request_id}:1")
+    bob.receive(asking(bob.last(f"{request_id}:1").message.message_id, original=BOB))
+    bob.failed(f"{request_id}:2", retryable=False)
+    bob.advance(SECOND)
+    assert answers(bob) == []
+    assert bob.status().repair_answers == 0
+
+
 def test_another_participants_answer_makes_ours_needless(holder: Participant) -> None:
     holder.receive(asking("m1"))
     holder.receive(single("m1"))
@@ -167,9 +207,16 @@ def test_another_participants_answer_makes_ours_needless(holder: Participant) ->
     assert holder.counted("repairs_overheard") == 1
 
 
-def test_the_same_id_with_other_content_is_no_answer(holder: Participant) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"content": b"forged"}, {"sender_id": "mallory"}, {"lamport_timestamp": None}],
+    ids=["content", "sender", "kind"],
+)
+def test_anything_but_the_original_bytes_is_no_answer(
+    holder: Participant, changes: dict[str, Any]
+) -> None:
     holder.receive(asking("m1"))
-    holder.receive(replace(single("m1"), content=b"forged"))
+    holder.receive(replace(single("m1"), **changes))
     holder.advance(T_RESP)
     assert [item.message.content for item in answers(holder)] == [b"m1"]
 
