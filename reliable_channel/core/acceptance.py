@@ -54,6 +54,7 @@ class Acceptance:
         arrival: Arrival | None,
         *,
         logged: bool,
+        proven: bool = True,
     ) -> KnownMessage:
         """Make a message known: from now on it deduplicates, is acknowledged and is not looked for.
 
@@ -63,6 +64,7 @@ class Acceptance:
             segment_count: Data segments of that payload.
             arrival: Its bytes; None when it was rebuilt.
             logged: It may be named from now on.
+            proven: Its content gives its id.
         """
         state = self.state
         known = KnownMessage(
@@ -73,6 +75,7 @@ class Acceptance:
             segment_count=segment_count,
             hint=arrival.transport_hash if arrival else None,
             logged=logged,
+            proven=proven,
         )
         state.log.add(known)
         self.gaps.found(message.message_id)

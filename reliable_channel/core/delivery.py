@@ -15,10 +15,11 @@ from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
+from reliable_channel.core.sds.log import KnownMessage
 from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
-from reliable_channel.records import CompletedRecord
+from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS
 
 INCOMPLETE_EPOCHS: Final = 3
@@ -97,6 +98,9 @@ class Delivery:
             if not self.infer(payload):
                 self.state.outbox.count("duplicates")
                 self.acceptance.forget(payload)
+                for message_id in payload.ids.values():
+                    # Eviction takes logged ids only.
+                    self.state.log.log(message_id)
                 self.causal.release_waiters(tuple(payload.ids.values()))
                 return
         payload.message = message
@@ -140,8 +144,12 @@ class Delivery:
         if any(ids[index] != message_id for index, message_id in payload.ids.items()):
             return True
         rebuilt = [index for index in range(payload.data_count) if index not in payload.ids]
-        if any(ids[index] in self.state.log for index in rebuilt):
+        log = self.state.log
+        holders = [log.known[ids[index]] for index in rebuilt if ids[index] in log]
+        if any(item.proven for item in holders):
             return False
+        for item in holders:
+            self.give_way(item)
         base, lamport = next(iter(payload.lamports.items()))
         for index in rebuilt:
             rebuilt_message = SdsMessage(
@@ -188,6 +196,33 @@ class Delivery:
                 late=late,
             )
         )
+
+    def give_way(self, known: KnownMessage) -> None:
+        """Forget who claimed an id without proof: the message that proves it has come.
+
+        What was delivered under it stays delivered; a payload that waits and has no other id goes without a word.
+        """
+        message_id = known.message_id
+        self.state.outbox.count("ids_reclaimed")
+        self.state.log.forget(message_id)
+        self.state.archive.forget((message_id,))
+        self.state.debt.settle((message_id,))
+        payload = self.causal.holder.pop(message_id, None)
+        if payload is None:
+            return
+        self.state.outbox.replace(PendingRecord, message_id)
+        if self.reassembler.sets.get(payload.key) is payload:
+            self.reassembler.take_back(payload, message_id)
+            if payload.data or payload.parity:
+                return
+            self.take_out(payload)
+        else:
+            payload.drop_id(message_id)
+            if payload.ids:
+                return
+            self.causal.unpark(payload)
+            self.state.timers.cancel(("dependency", payload.serial))
+        self.acceptance.forget(payload)
 
     def give_up(self, payload: IncomingPayload, reason: str) -> None:
         """Drop a payload that cannot become whole; what was acknowledged of it is an event."""

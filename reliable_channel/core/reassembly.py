@@ -78,6 +78,11 @@ class IncomingPayload:
         """Id of the first data segment, or of the first known one where that cannot be inferred."""
         return self.ids[min(self.ids)]
 
+    def drop_id(self, message_id: MessageId) -> None:
+        """Forget the id of one data segment; its bytes, once part of the whole, stay."""
+        index = next(index for index, item in self.ids.items() if item == message_id)
+        del self.ids[index], self.lamports[index]
+
 
 class Reassembler:
     """The sets of a channel that are not complete yet.
@@ -163,6 +168,15 @@ class Reassembler:
         self.sets[key] = payload
         self.sender_sets[key[0]] = self.sender_sets.get(key[0], 0) + 1
         return payload
+
+    def take_back(self, payload: IncomingPayload, message_id: MessageId) -> None:
+        """Take a data segment out of a set: its id turned out to be another message's."""
+        index = next(index for index, item in payload.ids.items() if item == message_id)
+        freed = len(payload.data.pop(index))
+        payload.drop_id(message_id)
+        payload.octets -= freed
+        self.octets -= freed
+        self.sender_octets[payload.sender_id] -= freed
 
     def drop_data(self, payload: IncomingPayload) -> None:
         """Let go of the data segments of a set; its parity stays."""

@@ -23,7 +23,7 @@ from reliable_channel.core.sds.causal import MET_RING, CausalOrder
 from reliable_channel.core.sds.log import MAX_FRONTIER, MessageLog
 from reliable_channel.core.sds.missing import MissingMessages
 from reliable_channel.core.sds.repair import RepairAnswers, RepairRequests
-from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage, SegmentMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError
 from reliable_channel.events import MessageReceivedEvent
 from tests.support.builders import salted
@@ -166,6 +166,7 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
         "withdrawn": (len(log.withdrawn), MAX_FRONTIER),
         "lost": (len(causal.lost.ids), sds.max_lost_ids),
         "passing": (len(causal.passing.ids), MET_RING),
+        "claimed": (len(causal.claimed.ids), MET_RING),
         "missing": (len(missing), sds.max_missing_ids),
         "missing of one": (max(named_by.values(), default=0), sds.max_missing_ids_per_sender),
         "missing bytes": (
@@ -286,14 +287,6 @@ def decoded(data: bytes) -> SdsMessage | None:
         return SdsMessage.decode(data)
     except DecodeError:
         return None
-
-
-def burns_id(message: SdsMessage) -> bool:
-    """Tell whether a message takes an id that nothing proves to be its own."""
-    if message.kind is not SdsKind.CONTENT:
-        return False
-    segment = segment_in(message)
-    return segment is None or not segment.wrap_time_ns
 
 
 def poisons(message: SdsMessage, honest_hashes: Iterable[bytes]) -> bool:
