@@ -260,7 +260,7 @@ class IncomingPipeline:
             # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
             self.reassembler.drop_data(rival)
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra)
+        reason = self.reassembler.refusal(key, segment, extra, message.message_id)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
@@ -277,7 +277,7 @@ class IncomingPipeline:
         self.acceptance.keep(message, payload)
         self.after_accept(message)
         if self.reassembler.is_complete(payload):
-            self.delivery.finish_set(payload)
+            self.delivery.finish_set(payload, segment)
 
     def take_whole(
         self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival, *, proven: bool
@@ -409,11 +409,11 @@ class IncomingPipeline:
             self.gaps.look_for(message)
         else:
             self.state.outbox.count("segments_received")
-            payload.ids[segment.data_segment_index] = message.message_id
+            payload.enter(segment.data_segment_index, message.message_id, 0, ())
         self.delivery.wait_for_rest(payload)
         self.acceptance.payloads[payload.serial] = payload
         if self.reassembler.is_complete(payload):
-            self.delivery.finish_set(payload)
+            self.delivery.finish_set(payload, segment)
 
 
 def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:

@@ -56,10 +56,8 @@ from tests.support.builders import (
 from tests.support.hostile import (
     SDS,
     SEGMENTATION,
-    decoded,
     excess,
     flip,
-    poisons,
     problems,
     segment_in,
     signed,
@@ -134,7 +132,6 @@ class HostilePeer(RuleBasedStateMachine):
         self.sent: list[tuple[int, str, bytes]] = []
         self.count = 0
         self.wire: dict[str, bytes] = {}
-        self.hashes: set[bytes] = set()
         for who in (0, 1):
             self.say(who, 100)
 
@@ -161,9 +158,6 @@ class HostilePeer(RuleBasedStateMachine):
                 self.late.append((1 - who, item))
                 self.heard.append(item)
                 self.wire.setdefault(item.message.message_id, item.data)
-                segment = segment_in(item.message)
-                if segment is not None:
-                    self.hashes.add(segment.entire_message_hash)
                 if not item.ephemeral:
                     self.store[hash_of(item.data)] = item.data
 
@@ -248,15 +242,7 @@ class HostilePeer(RuleBasedStateMachine):
     # -- a hostile party ----------------------------------------------------------------------
 
     def inject(self, who: int, data: bytes) -> None:
-        """Let one participant hear something hostile.
-
-        Left out is what is known to get the better of us; see the expected failures below.
-        """
-        message = decoded(data)
-        if message is not None and message.channel_id == CHANNEL:
-            genuine = self.wire.get(message.message_id) == data
-            if not genuine and poisons(message, self.hashes):
-                return
+        """Let one participant hear something hostile."""
         self.forged.append(data)
         peer = self.pair[who]
         self.judge(peer, peer.machine.receive(data, hash_of(data), self.now))
@@ -601,7 +587,6 @@ def test_an_id_cannot_be_burned(*, accept_unsegmented: bool) -> None:
     assert shown(bob) == [b"what alice said"]
 
 
-@pytest.mark.xfail(reason="segments are not authenticated: one with other bytes ends the whole set")
 @pytest.mark.parametrize("parity", [False, True])
 def test_one_forged_segment_poisons_nothing(*, parity: bool) -> None:
     """WIRE: segments that disagree are different sets, so that one bad segment poisons nothing."""
@@ -617,9 +602,6 @@ def test_one_forged_segment_poisons_nothing(*, parity: bool) -> None:
     assert bob.of(MessageLostEvent) == []
 
 
-@pytest.mark.xfail(
-    reason="who only repeats ids of segments already acknowledged is never sent them again"
-)
 def test_acknowledged_segments_of_a_poisoned_set_come_again() -> None:
     """The sender must not be told delivered by a participant that has dropped the payload."""
     payload = bytes(range(180))

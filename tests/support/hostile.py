@@ -131,7 +131,7 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
     timers = machine.state.timers
     status = machine.status()
     held = [*reassembler.sets.values(), *causal.parked.values()]
-    held_ids = {message_id for payload in held for message_id in payload.ids.values()}
+    held_ids = {message_id for payload in held for message_id in payload.held_ids()}
     unlogged = [item for item in log.known.values() if not item.logged]
     by_sender = Counter(key[0] for key in reassembler.sets)
     named_by = Counter(item.named_by for item in missing.messages.values())
@@ -212,6 +212,8 @@ def octets(payloads: Iterable[Any]) -> int:
         len(payload.message)
         + sum(map(len, payload.data.values()))
         + sum(map(len, payload.parity.values()))
+        + sum(len(item.chunk) for items in payload.rivals.values() for item in items)
+        + sum(len(chunk) for chunks in payload.parity_rivals.values() for chunk in chunks)
         + sum(
             len(entry.message_id) + len(entry.sender_id or "") + len(entry.retrieval_hint or b"")
             for entry in payload.dependencies.values()
@@ -287,16 +289,6 @@ def decoded(data: bytes) -> SdsMessage | None:
         return SdsMessage.decode(data)
     except DecodeError:
         return None
-
-
-def poisons(message: SdsMessage, honest_hashes: Iterable[bytes]) -> bool:
-    """Tell whether a message is a segment of a payload that somebody else has sent in several segments."""
-    segment = segment_in(message)
-    return (
-        segment is not None
-        and segment.data_segment_count > 1
-        and segment.entire_message_hash in honest_hashes
-    )
 
 
 def history(ids: Iterable[str], hint: bytes | None = None) -> tuple[HistoryEntry, ...]:

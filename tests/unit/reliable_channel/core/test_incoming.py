@@ -315,14 +315,14 @@ def test_a_segment_that_disagrees_poisons_nothing(*, with_parity: bool) -> None:
     assert receiver.received == [PAYLOAD]
 
 
-def test_a_second_segment_for_an_index_is_refused_and_not_acknowledged() -> None:
+def test_a_fifth_segment_for_an_index_is_refused_and_not_acknowledged() -> None:
     receiver = bob()
     first = cut(PAYLOAD)[0]
-    receiver.receive(content_message(first))
-    receiver.receive(content_message(replace(first, payload=b"!" * 64)))
+    for number in range(5):
+        receiver.receive(content_message(replace(first, payload=bytes([number]) * 64)))
     assert receiver.dropped() == {"conflicting_segment": 1}
-    assert receiver.status().owed_acknowledgements == 1
-    assert receiver.status().known_messages == 1
+    assert receiver.status().owed_acknowledgements == 4
+    assert receiver.status().known_messages == 4
 
 
 def test_quotas_are_by_reason_and_nothing_refused_is_acknowledged() -> None:
