@@ -283,14 +283,6 @@ def segment_in(message: SdsMessage) -> SegmentMessage | None:
     return segment if known else None
 
 
-def decoded(data: bytes) -> SdsMessage | None:
-    """Return the message in the bytes, or None."""
-    try:
-        return SdsMessage.decode(data)
-    except DecodeError:
-        return None
-
-
 def history(ids: Iterable[str], hint: bytes | None = None) -> tuple[HistoryEntry, ...]:
     """Return entries for ids, each with the hint and a sender."""
     return tuple(HistoryEntry(message_id, hint, "mallory") for message_id in ids)
