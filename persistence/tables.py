@@ -121,6 +121,7 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("logged", Boolean, nullable=False),
         Column("segment_index", BigInteger, nullable=False),
         Column("segment_count", BigInteger, nullable=False),
+        Column("proven", Boolean, nullable=False),
         sqlite_with_rowid=False,
     ),
     PendingRecord: Table(

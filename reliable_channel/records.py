@@ -62,6 +62,8 @@ class LogRecord:
     """Its place in the payload that it belongs to, from 0."""
     segment_count: int
     """Data segments of that payload."""
+    proven: bool = True
+    """The content gives the id, or it is ours or rebuilt: nobody else can claim it."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from reliable_channel.core.sds.repair import in_response_group
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage
 from reliable_channel.records import PendingRecord
+from reliable_channel.types import MessageId
 
 
 class Arrival(NamedTuple):
@@ -54,6 +55,7 @@ class Acceptance:
         arrival: Arrival | None,
         *,
         logged: bool,
+        proven: bool = True,
     ) -> KnownMessage:
         """Make a message known: from now on it deduplicates, is acknowledged and is not looked for.
 
@@ -63,6 +65,7 @@ class Acceptance:
             segment_count: Data segments of that payload.
             arrival: Its bytes; None when it was rebuilt.
             logged: It may be named from now on.
+            proven: Its content gives its id.
         """
         state = self.state
         known = KnownMessage(
@@ -73,6 +76,7 @@ class Acceptance:
             segment_count=segment_count,
             hint=arrival.transport_hash if arrival else None,
             logged=logged,
+            proven=proven,
         )
         state.log.add(known)
         self.gaps.found(message.message_id)
@@ -98,10 +102,8 @@ class Acceptance:
 
     def join(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
         """Enter an accepted message in its payload."""
-        payload.ids[index] = message.message_id
-        payload.lamports[index] = self.state.log.known[message.message_id].lamport
-        for entry in message.causal_history:
-            payload.dependencies.setdefault(entry.message_id, entry)
+        lamport = self.state.log.known[message.message_id].lamport
+        payload.enter(index, message.message_id, lamport, message.causal_history)
         self.causal.hold(message.message_id, payload)
 
     def keep(self, message: SdsMessage, payload: IncomingPayload) -> None:
@@ -126,6 +128,24 @@ class Acceptance:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)
                 self.state.outbox.discard(PendingRecord, message_id)
+
+    def drop_rivals(self, payload: IncomingPayload) -> list[MessageId]:
+        """Forget the candidates that are no part of a payload; return their ids.
+
+        Known, they would have to be logged to be evicted ever; logged, histories of ours would name what somebody made
+        up. A copy that comes again is one of a completed payload.
+        """
+        dropped = [item.message_id for items in payload.rivals.values() for item in items]
+        payload.rivals.clear()
+        payload.parity_rivals.clear()
+        if not payload.ephemeral:
+            for message_id in dropped:
+                self.causal.holder.pop(message_id, None)
+                self.state.outbox.discard(PendingRecord, message_id)
+                self.state.log.forget(message_id)
+            self.state.archive.forget(dropped)
+            self.state.debt.settle(dropped)
+        return dropped
 
     def evict(self) -> None:
         """Forget the oldest known ids above the bound; what names them is not waited for from now on."""

@@ -1,7 +1,7 @@
 """From a complete set to the received event: put together, fill in what parity rebuilt, deliver in causal order.
 
-A set that does not become whole in time, or whose hash does not match, ends here too. It must not read messages from
-the network (``incoming``) nor decide what waits for what (``sds.causal``).
+A set that does not become whole in time ends here too; one whose hash does not match waits on. It must not read
+messages from the network (``incoming``) nor decide what waits for what (``sds.causal``).
 
 Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver; LIP-243 (Segmentation), Reassembly.
 """
@@ -15,10 +15,11 @@ from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
+from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
-from reliable_channel.records import CompletedRecord
+from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS
 
 INCOMPLETE_EPOCHS: Final = 3
@@ -73,10 +74,41 @@ class Delivery:
 
     # -- whole payloads ---------------------------------------------------------------------------
 
-    def finish_set(self, payload: IncomingPayload) -> None:
-        """Put a complete set together and hand it to causal order."""
+    def finish_set(self, payload: IncomingPayload, latest: SegmentMessage | None = None) -> None:
+        """Put a complete set together and hand it to causal order, if that can be done.
+
+        Args:
+            payload: The set.
+            latest: The segment that was added last; None when it was not tried yet at all.
+        """
+        if self.assemble(payload, latest):
+            self.put_together(payload)
+
+    def assemble(self, payload: IncomingPayload, latest: SegmentMessage | None) -> bool:
+        """End the reassembly of a complete set; say whether its segments make the payload.
+
+        Where they do not, some are forged and the true ones are still to come: the set waits for them.
+
+        Args:
+            payload: The set.
+            latest: The segment that was added last; None when it was not tried yet at all.
+        """
+        failures = payload.failures
+        held = [
+            *payload.data.values(),
+            *payload.parity.values(),
+            *(item.chunk for items in payload.rivals.values() for item in items),
+            *(chunk for chunks in payload.parity_rivals.values() for chunk in chunks),
+        ]
+        message = assemble(payload, latest)
+        if payload.failures > failures:
+            self.state.outbox.count("assemblies_failed", payload.failures - failures)
+        if message is None:
+            return False
         self.take_out(payload)
-        self.put_together(payload)
+        payload.message = message
+        payload.octets += len(message) - sum(map(len, held))
+        return True
 
     def take_out(self, payload: IncomingPayload) -> None:
         """End the reassembly of a set."""
@@ -84,25 +116,25 @@ class Delivery:
         self.state.timers.cancel(("set", payload.serial))
 
     def put_together(self, payload: IncomingPayload) -> None:
-        """Make the payload of a complete set, ids of rebuilt segments included, and hand it on."""
-        received = len(payload.data)
-        received_octets = sum(map(len, (*payload.data.values(), *payload.parity.values())))
-        message = assemble(payload)
-        if message is None:
-            self.state.outbox.drop("hash_mismatch")
-            self.give_up(payload, "hash_mismatch")
-            return
-        if received < payload.data_count:
+        """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on."""
+        if payload.rivals:
+            rivals = [item for items in payload.rivals.values() for item in items]
+            payload.octets -= sum(history_octets(item.history) for item in rivals)
+            self.causal.release_waiters(self.acceptance.drop_rivals(payload))
+        if len(payload.ids) < payload.data_count:
             self.state.outbox.count("parity_recoveries")
             if not self.infer(payload):
                 self.state.outbox.count("duplicates")
                 self.acceptance.forget(payload)
+                for message_id in payload.ids.values():
+                    # Eviction takes logged ids only.
+                    self.state.log.log(message_id)
                 self.causal.release_waiters(tuple(payload.ids.values()))
                 return
-        payload.message = message
         payload.data.clear()
         payload.parity.clear()
-        payload.octets += len(message) - received_octets
+        payload.parity_rivals.clear()
+        payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key, ephemeral=payload.ephemeral)
         self.remember(digest, held, payload.data_count)
@@ -140,8 +172,12 @@ class Delivery:
         if any(ids[index] != message_id for index, message_id in payload.ids.items()):
             return True
         rebuilt = [index for index in range(payload.data_count) if index not in payload.ids]
-        if any(ids[index] in self.state.log for index in rebuilt):
+        log = self.state.log
+        holders = [log.known[ids[index]] for index in rebuilt if ids[index] in log]
+        if any(item.proven for item in holders):
             return False
+        for item in holders:
+            self.give_way(item)
         base, lamport = next(iter(payload.lamports.items()))
         for index in rebuilt:
             rebuilt_message = SdsMessage(
@@ -189,8 +225,36 @@ class Delivery:
             )
         )
 
+    def give_way(self, known: KnownMessage) -> None:
+        """Forget who claimed an id without proof: the message that proves it has come.
+
+        What was delivered under it stays delivered; a payload that waits and has no other id goes without a word.
+        """
+        message_id = known.message_id
+        self.state.outbox.count("ids_reclaimed")
+        self.state.log.forget(message_id)
+        self.state.archive.forget((message_id,))
+        self.state.debt.settle((message_id,))
+        payload = self.causal.holder.pop(message_id, None)
+        if payload is None:
+            return
+        self.state.outbox.replace(PendingRecord, message_id)
+        if self.reassembler.sets.get(payload.key) is payload:
+            self.reassembler.take_back(payload, message_id)
+            if payload.data or payload.parity:
+                return
+            self.take_out(payload)
+        else:
+            payload.drop_id(message_id)
+            if payload.ids:
+                return
+            self.causal.unpark(payload)
+            self.state.timers.cancel(("dependency", payload.serial))
+        self.acceptance.forget(payload)
+
     def give_up(self, payload: IncomingPayload, reason: str) -> None:
         """Drop a payload that cannot become whole; what was acknowledged of it is an event."""
+        self.causal.release_waiters(self.acceptance.drop_rivals(payload))
         self.acceptance.forget(payload)
         if payload.ephemeral or not payload.ids:
             return

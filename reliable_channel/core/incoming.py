@@ -17,13 +17,14 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Receive.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, SetKey, set_digest
-from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.sds.responder import RepairResponder
@@ -34,6 +35,9 @@ from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError, InvalidSegmentError
 from reliable_channel.events import SenderIdConflictEvent
 from reliable_channel.types import MS, MessageId
+
+SEGMENT_START: Final = b"\n\x20"
+"""First bytes of an encoded segment: the tag and length of its payload hash."""
 
 
 class IncomingPipeline:
@@ -72,6 +76,7 @@ class IncomingPipeline:
         self.delivery = delivery
         self.responder = responder
         self.max_message_bytes = max_message_bytes
+        self.proven_ephemerals = IdRing(MET_RING)
 
     # -- receive ----------------------------------------------------------------------------------
 
@@ -139,9 +144,12 @@ class IncomingPipeline:
         return message.kind is SdsKind.EPHEMERAL and is_ours
 
     def receive_content(self, message: SdsMessage, arrival: Arrival) -> None:
-        """Take a content message: a duplicate, a segment, or a whole message without segmentation."""
+        """Take a content message: a duplicate, a segment, or a whole message without segmentation.
+
+        What proves its id is no duplicate of what only claimed it.
+        """
         known = self.state.log.known.get(message.message_id)
-        if known is not None:
+        if known is not None and known.proven:
             self.receive_duplicate(message, known, arrival)
             return
         try:
@@ -149,12 +157,17 @@ class IncomingPipeline:
         except InvalidSegmentError as error:
             self.state.outbox.drop(error.reason)
             return
-        if segment is None:
+        proven = proves_id(message, segment)
+        if known is not None and not proven:
+            self.receive_duplicate(message, known, arrival)
+        elif segment is None:
             self.take_message(message, arrival)
         elif segment.is_parity:
             self.state.outbox.drop("parity_not_ephemeral")
         else:
-            self.take_segment(message, segment, arrival)
+            if known is not None:
+                self.delivery.give_way(known)
+            self.take_segment(message, segment, arrival, proven=proven)
 
     def receive_duplicate(self, message: SdsMessage, known: KnownMessage, arrival: Arrival) -> None:
         """Take a message that is known: our acknowledgement was lost, so it is owed again."""
@@ -230,33 +243,37 @@ class IncomingPipeline:
         """Take a whole message of an implementation that does not segment."""
         content = message.content or b""
         key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-        self.take_whole(message, key, content, arrival)
+        self.take_whole(message, key, content, arrival, proven=False)
 
-    def take_segment(self, message: SdsMessage, segment: SegmentMessage, arrival: Arrival) -> None:
+    def take_segment(
+        self, message: SdsMessage, segment: SegmentMessage, arrival: Arrival, *, proven: bool
+    ) -> None:
         """Take a data segment, unless there is no room for it; then it is not acknowledged either."""
         key = self.reassembler.key_of(message.sender_id, segment)
         if segment.data_segment_count == 1:
             if keccak256(segment.payload) != segment.entire_message_hash:
                 self.state.outbox.drop("hash_mismatch")
             else:
-                self.take_whole(message, key, segment.payload, arrival)
+                self.take_whole(message, key, segment.payload, arrival, proven=proven)
             return
         index = segment.data_segment_index
         digest = set_digest(key)
         held = self.reassembler.completed.get(digest)
         if held is not None and (segment.wrap_time_ns or not held >> index & 1):
-            self.take_late(message, segment, digest, held, arrival)
+            self.take_late(message, segment, digest, held, arrival, proven=proven)
             return
         rival = self.reassembler.sets.get(key)
         if rival is not None and rival.ephemeral:
             # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
             self.reassembler.drop_data(rival)
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra)
+        reason = self.reassembler.refusal(key, segment, extra, message.message_id)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
-        self.acceptance.accept(message, index, segment.data_segment_count, arrival, logged=False)
+        self.acceptance.accept(
+            message, index, segment.data_segment_count, arrival, logged=False, proven=proven
+        )
         payload = self.reassembler.add(key, segment, ephemeral=False, extra=extra)
         self.acceptance.join(payload, message, index)
         self.state.debt.add(
@@ -267,13 +284,13 @@ class IncomingPipeline:
         self.acceptance.keep(message, payload)
         self.after_accept(message, arrival)
         if self.reassembler.is_complete(payload):
-            self.delivery.finish_set(payload)
+            self.delivery.finish_set(payload, segment)
 
     def take_whole(
-        self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival
+        self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival, *, proven: bool
     ) -> None:
         """Take a message that is a whole payload."""
-        known = self.acceptance.accept(message, 0, 1, arrival, logged=False)
+        known = self.acceptance.accept(message, 0, 1, arrival, logged=False, proven=proven)
         self.reassembler.serial += 1
         payload = IncomingPayload(serial=self.reassembler.serial, key=key, ephemeral=False)
         payload.message = content
@@ -292,11 +309,13 @@ class IncomingPipeline:
         digest: bytes,
         held: int,
         arrival: Arrival,
+        *,
+        proven: bool,
     ) -> None:
         """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again."""
         index = segment.data_segment_index
         known = self.acceptance.accept(
-            message, index, segment.data_segment_count, arrival, logged=True
+            message, index, segment.data_segment_count, arrival, logged=True, proven=proven
         )
         self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
@@ -314,7 +333,7 @@ class IncomingPipeline:
 
     def receive_sync(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a sync message: evidence about ours, and names of what we may lack."""
-        if not self.pass_by(message.message_id):
+        if not self.pass_by(message.message_id, proven=False):
             return
         self.state.outbox.count("syncs_received")
         self.listen(message, arrival, fresh=True)
@@ -328,7 +347,7 @@ class IncomingPipeline:
         except InvalidSegmentError as error:
             self.state.outbox.drop(error.reason)
             return
-        if not self.pass_by(message.message_id):
+        if not self.pass_by(message.message_id, proven=proves_id(message, segment)):
             return
         if segment is None:
             self.delivery.deliver(self.passing_payload(message, message.content or b""))
@@ -342,19 +361,27 @@ class IncomingPipeline:
         else:
             self.take_passing_segment(message, segment)
 
-    def pass_by(self, message_id: MessageId) -> bool:
+    def pass_by(self, message_id: MessageId, *, proven: bool) -> bool:
         """Note the id of a sync or ephemeral message; say whether it was not seen before.
 
-        What is looked for in the store is none: a forged copy must not excuse a message that is still to come.
+        It is only claimed: nobody takes it as met, and what is looked for under it is looked for all the same. Also
+        where the content proves the id: a copy of a content message without its Lamport time would do that.
+
+        Args:
+            message_id: The id.
+            proven: The content gives it, so that no other message is this one.
         """
-        if message_id in self.causal.passing or message_id in self.state.log:
+        known = self.state.log.known.get(message_id)
+        if proven:
+            is_seen = message_id in self.proven_ephemerals or (known is not None and known.proven)
+        else:
+            is_seen = known is not None or message_id in self.causal.claimed
+        if is_seen or message_id in self.causal.passing:
             self.state.outbox.count("duplicates")
             return False
-        if self.gaps.is_stored(message_id):
-            self.state.outbox.drop("id_of_a_stored_message")
-            return False
-        self.gaps.found(message_id)
-        self.causal.excuse((message_id,))
+        self.causal.claimed.add(message_id)
+        if proven:
+            self.proven_ephemerals.add(message_id)
         return True
 
     def passing_payload(self, message: SdsMessage, content: bytes) -> IncomingPayload:
@@ -389,8 +416,27 @@ class IncomingPipeline:
             self.gaps.look_for(message)
         else:
             self.state.outbox.count("segments_received")
-            payload.ids[segment.data_segment_index] = message.message_id
+            payload.enter(segment.data_segment_index, message.message_id, 0, ())
         self.delivery.wait_for_rest(payload)
         self.acceptance.payloads[payload.serial] = payload
         if self.reassembler.is_complete(payload):
-            self.delivery.finish_set(payload)
+            self.delivery.finish_set(payload, segment)
+
+
+def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:
+    """Tell whether the content of a message gives its id, so that nobody can have given it to other content.
+
+    An id with wrap time was checked before (``forged_id``). Without one it is the hash of a segment's bytes as they are
+    written, payload hash first: a sender id cannot begin so, and what an id with wrap time is the hash of is no content
+    that proves the same id.
+
+    Args:
+        message: A valid content or ephemeral message.
+        segment: What ``segment_of`` found in it.
+    """
+    if segment is None:
+        return False
+    if segment.wrap_time_ns:
+        return True
+    content = message.content or b""
+    return content.startswith(SEGMENT_START) and message.message_id == salted_id("", 0, content)

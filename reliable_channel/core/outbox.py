@@ -25,10 +25,13 @@ class Outbox:
         self.last_sequence = last_sequence
         self.counters: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.replaced: set[tuple[type[Record], RecordKey]] = set()
 
     def take(self) -> Effects:
         """Return what was collected and begin anew."""
         effects, self.effects = self.effects, Effects()
+        if self.replaced:
+            self.replaced.clear()
         return effects
 
     def put(self, record: Record) -> None:
@@ -45,8 +48,13 @@ class Outbox:
 
     def discard(self, kind: type[Record], *key: str | int | bytes) -> None:
         """Delete a row that is written only once: what this input wrote is simply not written."""
-        if self.effects.changes.pop((kind, key), None) is None:
+        if self.effects.changes.pop((kind, key), None) is None or (kind, key) in self.replaced:
             self.effects.changes[kind, key] = None
+
+    def replace(self, kind: type[Record], *key: str | int | bytes) -> None:
+        """Delete a row in whose place this input may write, and discard, another one."""
+        self.delete(kind, *key)
+        self.replaced.add((kind, key))
 
     def publish(self, publish: Publish) -> None:
         """Have bytes published."""

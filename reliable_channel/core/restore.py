@@ -176,10 +176,10 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
         if payload is not None:
             whole.append(payload)
     for payload in whole:
-        if payload.message:
-            delivery.complete(payload)
-        else:
+        if payload.data:
             delivery.put_together(payload)
+        else:
+            delivery.complete(payload)
 
 
 def rejoin(delivery: Delivery, row: PendingRecord) -> IncomingPayload | None:
@@ -204,10 +204,9 @@ def rejoin(delivery: Delivery, row: PendingRecord) -> IncomingPayload | None:
     delivery.acceptance.join(payload, message, segment.data_segment_index)
     delivery.acceptance.payloads[payload.serial] = payload
     delivery.wait_for_rest(payload)
-    if not delivery.reassembler.is_complete(payload):
-        return None
-    delivery.take_out(payload)
-    return payload
+    if delivery.reassembler.is_complete(payload) and delivery.assemble(payload, segment):
+        return payload
+    return None
 
 
 def rejoin_whole(

@@ -844,7 +844,7 @@ def test_request_that_waits_for_the_next_epoch_raises_a_queued_event_with_the_ti
 # --- Foreign peers -------------------------------------------------------------------------------
 
 
-def test_id_of_a_sync_named_by_a_foreign_peer_is_not_waited_for() -> None:
+def test_id_of_a_sync_named_by_a_foreign_peer_is_waited_for_only_a_moment() -> None:
     simulation = group()
     sync = SdsMessage(
         sender_id="nim", message_id="s1", channel_id=CHANNEL_ID, lamport_timestamp=START_NS // MS
@@ -859,6 +859,8 @@ def test_id_of_a_sync_named_by_a_foreign_peer_is_not_waited_for() -> None:
         content=b"hello",
     )
     simulation.inject(0, content.encode())
+    assert received(simulation, 0) == []
+    simulation.run(2 * TIMEOUT_MS)
     assert received(simulation, 0) == [b"hello"]
 
 

@@ -23,7 +23,7 @@ from reliable_channel.core.sds.causal import MET_RING, CausalOrder
 from reliable_channel.core.sds.log import MAX_FRONTIER, MessageLog
 from reliable_channel.core.sds.missing import MissingMessages
 from reliable_channel.core.sds.repair import RepairAnswers, RepairRequests
-from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage, SegmentMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError
 from reliable_channel.events import MessageReceivedEvent
 from tests.support.builders import salted
@@ -131,7 +131,7 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
     timers = machine.state.timers
     status = machine.status()
     held = [*reassembler.sets.values(), *causal.parked.values()]
-    held_ids = {message_id for payload in held for message_id in payload.ids.values()}
+    held_ids = {message_id for payload in held for message_id in payload.held_ids()}
     unlogged = [item for item in log.known.values() if not item.logged]
     by_sender = Counter(key[0] for key in reassembler.sets)
     named_by = Counter(item.named_by for item in missing.messages.values())
@@ -166,6 +166,7 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
         "withdrawn": (len(log.withdrawn), MAX_FRONTIER),
         "lost": (len(causal.lost.ids), sds.max_lost_ids),
         "passing": (len(causal.passing.ids), MET_RING),
+        "claimed": (len(causal.claimed.ids), MET_RING),
         "missing": (len(missing), sds.max_missing_ids),
         "missing of one": (max(named_by.values(), default=0), sds.max_missing_ids_per_sender),
         "missing bytes": (
@@ -211,6 +212,8 @@ def octets(payloads: Iterable[Any]) -> int:
         len(payload.message)
         + sum(map(len, payload.data.values()))
         + sum(map(len, payload.parity.values()))
+        + sum(len(item.chunk) for items in payload.rivals.values() for item in items)
+        + sum(len(chunk) for chunks in payload.parity_rivals.values() for chunk in chunks)
         + sum(
             len(entry.message_id) + len(entry.sender_id or "") + len(entry.retrieval_hint or b"")
             for entry in payload.dependencies.values()
@@ -278,32 +281,6 @@ def segment_in(message: SdsMessage) -> SegmentMessage | None:
         return None
     known = len(segment.entire_message_hash) == 32 and segment.data_segment_count > 0
     return segment if known else None
-
-
-def decoded(data: bytes) -> SdsMessage | None:
-    """Return the message in the bytes, or None."""
-    try:
-        return SdsMessage.decode(data)
-    except DecodeError:
-        return None
-
-
-def burns_id(message: SdsMessage) -> bool:
-    """Tell whether a message takes an id that nothing proves to be its own."""
-    if message.kind is not SdsKind.CONTENT:
-        return False
-    segment = segment_in(message)
-    return segment is None or not segment.wrap_time_ns
-
-
-def poisons(message: SdsMessage, honest_hashes: Iterable[bytes]) -> bool:
-    """Tell whether a message is a segment of a payload that somebody else has sent in several segments."""
-    segment = segment_in(message)
-    return (
-        segment is not None
-        and segment.data_segment_count > 1
-        and segment.entire_message_hash in honest_hashes
-    )
 
 
 def history(ids: Iterable[str], hint: bytes | None = None) -> tuple[HistoryEntry, ...]:

@@ -24,7 +24,7 @@ from reliable_channel.records import LostRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 MET_RING: Final = 4096
-"""Ids of syncs and ephemerals that are remembered: foreign implementations name them in histories."""
+"""Ids of syncs and ephemerals that are remembered, ours and others' apart: foreign implementations name them."""
 
 
 class IdRing:
@@ -64,7 +64,7 @@ class CausalOrder:
         config: Bounds.
         log: Delivered and own ids.
         outbox: Where row changes go.
-        passing: Ids of syncs and ephemerals seen or sent, and of messages from before our time.
+        passing: Ids of our own syncs and ephemerals, and of messages from before our time.
         deliver: Called with each payload when its turn has come, in causal order.
     """
 
@@ -88,6 +88,9 @@ class CausalOrder:
         self.waiting: dict[MessageId, dict[int, IncomingPayload]] = {}
         self.lost = IdRing(config.max_lost_ids)
         self.passing = passing
+        # Ids under which others sent syncs and ephemerals. Nothing proves that they are of such, so nobody takes them
+        # as met: a real message may have the id.
+        self.claimed = IdRing(MET_RING)
 
     def hold(self, message_id: MessageId, payload: IncomingPayload) -> None:
         """Note that an accepted id belongs to a payload that is not delivered yet."""

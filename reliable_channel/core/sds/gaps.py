@@ -5,7 +5,7 @@
     named ─ look_for ─► look_for_one ─► missing ─ found ─► it arrived
                                            │ ask ─► Fetch, from the node's store
                                            │ repairs ─► repair_request, to everybody
-                                           └ give_up ─► lost; not when it may be from before our time
+                                           └ give_up ─► lost; not when it may be from before our time, or a sync's
 
 It must not receive messages nor put payloads together; what is delivered once waiting ends is up to ``causal``.
 
@@ -71,15 +71,18 @@ class Gaps:
     def look_for_one(self, entry: HistoryEntry, named_by: ParticipantId, *, proven: bool) -> None:
         """Begin to look for an id that a participant named."""
         may_predate = self.is_settling() and not proven
+        is_new = entry.message_id not in self.missing
         if not self.missing.track(
             entry, named_by, self.state.now, may_predate=may_predate, proven=proven
         ):
             self.state.outbox.drop("missing_ids_full")
             return
         self.watch_missing()
-        if may_predate:
-            self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
         missing = self.missing.messages[entry.message_id]
+        # A claim that comes while the id is looked for changes nothing.
+        missing.claimed = missing.claimed or (is_new and entry.message_id in self.causal.claimed)
+        if missing.may_be_nothing and not missing.excused:
+            self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
         if not missing.may_predate and not missing.excused:
             self.state.repairs.want(entry.message_id, missing.sender_id, self.state.now)
 
@@ -106,11 +109,6 @@ class Gaps:
         """Look for an id no longer: it arrived, or was rebuilt."""
         self.missing.remove(message_id)
         self.state.repairs.forget(message_id)
-
-    def is_stored(self, message_id: MessageId) -> bool:
-        """Tell whether an id is looked for under a retrieval hint: its message is one that stores keep."""
-        missing = self.missing.messages.get(message_id)
-        return missing is not None and bool(missing.hints)
 
     # -- the node's store -------------------------------------------------------------------------
 
@@ -166,16 +164,22 @@ class Gaps:
     def settle(self) -> None:
         """Let nobody wait any longer for what may be from before our time; it is looked for all the same.
 
-        A late joiner neither waits for nor reports as lost what was never meant for it.
+        A late joiner neither waits for nor reports as lost what was never meant for it. So it is with what may be
+        somebody's sync: foreign implementations name these.
         """
-        before = [item for item in self.missing.messages.values() if item.may_predate]
-        ripe = [item for item in before if self.waits_until(item) <= self.state.now]
+        short = [
+            item
+            for item in self.missing.messages.values()
+            if item.may_be_nothing and not item.excused
+        ]
+        ripe = [item for item in short if self.waits_until(item) <= self.state.now]
+        self.state.outbox.count("before_our_time", sum(item.may_predate for item in ripe))
+        self.state.outbox.count("claims_excused", sum(not item.may_predate for item in ripe))
         for missing in ripe:
             missing.may_predate = False
             missing.excused = True
-        self.state.outbox.count("before_our_time", len(ripe))
         self.causal.excuse([missing.message_id for missing in ripe])
-        ends = [self.waits_until(item) for item in before if item.may_predate]
+        ends = [self.waits_until(item) for item in short if not item.excused]
         if ends:
             self.state.timers.set(SETTLE_TIMER, min(ends))
 

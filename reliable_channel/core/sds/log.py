@@ -34,9 +34,22 @@ MAX_FRONTIER: Final = 256
 
 
 class KnownMessage:
-    """One known id: when and by whom it was sent, which segment of its payload it is, where to fetch it."""
+    """One known id: when and by whom it was sent, which segment of its payload it is, where to fetch it.
 
-    __slots__ = ("hint", "index", "lamport", "logged", "message_id", "segment_count", "sender_id")
+    It is *proven* when the content gives it, or it is ours or rebuilt; an id that is only claimed gives way to a
+    message that proves it (docs/adr/0013-what-a-stranger-may-not-do.md).
+    """
+
+    __slots__ = (
+        "hint",
+        "index",
+        "lamport",
+        "logged",
+        "message_id",
+        "proven",
+        "segment_count",
+        "sender_id",
+    )
 
     def __init__(
         self,
@@ -48,6 +61,7 @@ class KnownMessage:
         segment_count: int,
         hint: bytes | None,
         logged: bool,
+        proven: bool = True,
     ) -> None:
         self.message_id = message_id
         self.lamport = lamport
@@ -56,6 +70,7 @@ class KnownMessage:
         self.segment_count = segment_count
         self.hint = hint
         self.logged = logged
+        self.proven = proven
 
     @property
     def payload(self) -> tuple[ParticipantId, int]:
@@ -72,6 +87,7 @@ class KnownMessage:
             logged=self.logged,
             segment_index=self.index,
             segment_count=self.segment_count,
+            proven=self.proven,
         )
 
 
@@ -114,6 +130,7 @@ class MessageLog:
                 segment_count=record.segment_count,
                 hint=record.retrieval_hint,
                 logged=record.logged,
+                proven=record.proven,
             )
         self.order = sorted(
             (item.lamport, item.message_id) for item in self.known.values() if item.logged
@@ -161,11 +178,15 @@ class MessageLog:
         if len(self.withdrawn) > MAX_FRONTIER:
             del self.withdrawn[next(iter(self.withdrawn))]
         self.frontier.update(dict.fromkeys(item for item in named if item in self.known))
-        place = (message.lamport, message_id)
+        self.leave_order(message)
+        self.outbox.delete(LogRecord, message_id)
+
+    def leave_order(self, message: KnownMessage) -> None:
+        """Take an id out of the order; harmless when it is not there."""
+        place = (message.lamport, message.message_id)
         index = bisect_left(self.order, place)
         if index < len(self.order) and self.order[index] == place:
             del self.order[index]
-        self.outbox.delete(LogRecord, message_id)
 
     def confirm_own(self, message_id: MessageId, hint: bytes) -> None:
         """Remember the transport hash of a message of ours, and that nobody was told it yet."""
@@ -225,9 +246,14 @@ class MessageLog:
         return tuple([item for _, item in places])
 
     def forget(self, message_id: MessageId) -> None:
-        """Let go of a known id that was never logged: its payload was given up."""
-        if self.known.pop(message_id, None) is not None:
-            self.outbox.delete(LogRecord, message_id)
+        """Let go of a known id: its payload was given up, or it turned out to be another message's."""
+        message = self.known.pop(message_id, None)
+        if message is None:
+            return
+        if message.logged:
+            self.leave_order(message)
+            self.frontier.pop(message_id, None)
+        self.outbox.delete(LogRecord, message_id)
 
     def set_hint(self, message_id: MessageId, hint: bytes | None) -> None:
         """Remember under which transport hash a message can be fetched; the first one stays."""

@@ -52,6 +52,7 @@ class MissingMessage:
         first_hint_ns: When the first hint was known; 0 before.
         next_query_ns: When it is asked for next; 0 when not at all.
         may_predate: It may be from before our time: it was named in the first moments of a new channel.
+        claimed: A sync or ephemeral message of somebody's had this id before it was named.
         excused: Nobody waits for it any more, because it may be; it is looked for all the same.
     """
 
@@ -65,7 +66,13 @@ class MissingMessage:
     first_hint_ns: Nanoseconds = 0
     next_query_ns: Nanoseconds = 0
     may_predate: bool = False
+    claimed: bool = False
     excused: bool = False
+
+    @property
+    def may_be_nothing(self) -> bool:
+        """Whether it is waited for only a short time: from before our time, or claimed and kept by no store."""
+        return self.may_predate or (self.claimed and not self.hints and not self.useless)
 
 
 class MissingMessages:

@@ -10,6 +10,7 @@ import pytest
 
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core.requests import RequestState
+from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, EventRecord, LostRecord, PendingRecord
 from reliable_channel.types import SECOND
@@ -27,6 +28,7 @@ from tests.support.builders import (
     content_message,
     cut,
     deliver,
+    entries,
     entry,
     ephemeral_message,
     limited,
@@ -68,14 +70,17 @@ def test_segments_make_the_payload_in_whichever_order_they_come(order: tuple[int
     assert receiver.status().missing_messages == 0
 
 
-def test_a_hash_that_does_not_match_ends_in_a_lost_event_that_says_why() -> None:
-    receiver = bob()
+def test_a_hash_that_does_not_match_ends_nothing_before_its_time() -> None:
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
     segments = cut(PAYLOAD)
     bad = content_message(replace(segments[0], payload=b"!" * 64))
     receiver.receive(bad, content_message(segments[1]), content_message(segments[2]))
     assert receiver.received == []
-    assert receiver.dropped() == {"hash_mismatch": 1}
-    assert receiver.lost == [(bad.message_id, "hash_mismatch")]
+    assert receiver.counted("assemblies_failed") == 1
+    assert receiver.lost == []
+    assert receiver.status().owed_acknowledgements == 3
+    receiver.advance(60 * SECOND)
+    assert receiver.lost == [(bad.message_id, "incomplete_timeout")]
     assert receiver.status().incomplete_payloads == 0
     assert receiver.rows_of(PendingRecord) == []
     assert len(receiver.rows_of(LostRecord)) == 3
@@ -290,7 +295,9 @@ def fields_of(data: bytes) -> list[bytes]:
     [{"payload": b"!" * 64}, {"payload": bytes(63)}],
     ids=["corrupt", "another size"],
 )
-def test_bad_parity_ends_in_a_lost_event_not_in_a_wrong_payload(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("then", ["data", "parity"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_set_outlives_bad_parity(changes: dict[str, Any], then: str, *, restart: bool) -> None:
     receiver = bob()
     segments = cut(PAYLOAD, parity_count=1, with_length=False)
     receiver.receive(
@@ -299,7 +306,145 @@ def test_bad_parity_ends_in_a_lost_event_not_in_a_wrong_payload(changes: dict[st
         ephemeral_message(replace(segments[3], **changes)),
     )
     assert receiver.received == []
-    assert [reason for _, reason in receiver.lost] == ["hash_mismatch"]
+    assert receiver.lost == []
+    if restart:
+        receiver = receiver.reopened()
+    if then == "data":
+        receiver.receive(content_message(segments[2]))
+    else:
+        receiver.receive(ephemeral_message(segments[3]))
+    assert receiver.received == [PAYLOAD]
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.rows_of(PendingRecord) == []
+
+
+def chained(
+    segments: list[SegmentMessage], *history: HistoryEntry, lamport: int = NOW_MS
+) -> list[SdsMessage]:
+    """Return content messages of segments, each naming the one before: as a sender, or a forger, makes them."""
+    made: list[SdsMessage] = []
+    for place, segment in enumerate(segments):
+        made.append(content_message(segment, lamport=lamport + place, history=history))
+        history = (entry(made[-1].message_id),)
+    return made
+
+
+def forged(index: int, mark: bytes = b"!", count: int = 3) -> SegmentMessage:
+    """Return a segment of the payload with other bytes."""
+    segment = cut(PAYLOAD, parity_count=count - 3)[index]
+    return replace(segment, payload=mark * len(segment.payload))
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_forged_segment_keeps_none_of_the_true_ones_away(
+    order: tuple[int, ...], index: int, *, restart: bool
+) -> None:
+    """What was acknowledged of it before stays acknowledged; what was forged is forgotten."""
+    receiver = bob()
+    true = messages_of(PAYLOAD)
+    false = [content_message(forged(index, mark), history=entries("junk")) for mark in (b"!", b"?")]
+    receiver.receive(false[0], true[order[0]], false[1], true[order[1]])
+    if restart:
+        receiver = receiver.reopened()
+    receiver.receive(true[order[2]])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.lost == []
+    log = receiver.machine.state.log
+    assert log.newest(9) == tuple(item.message_id for item in true)
+    assert set(log.known) == set(log.newest(9))
+    assert receiver.status().owed_acknowledgements == 3
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.machine.acceptance.payloads == {}
+    assert receiver.machine.causal.holder == {}
+    assert receiver.machine.reassembler.octets == 0
+    assert receiver.machine.reassembler.sender_octets == {}
+
+
+@pytest.mark.parametrize("true_first", [False, True])
+def test_the_true_chain_is_found_among_chains_that_are_made_up(*, true_first: bool) -> None:
+    receiver = bob()
+    true = messages_of(PAYLOAD)
+    false = [
+        message
+        for mark in (b"1", b"2", b"3")
+        for message in chained([forged(index, mark) for index in range(3)])
+    ]
+    receiver.receive(*([*true, *false] if true_first else [*false, *true]))
+    assert receiver.received == [PAYLOAD]
+
+
+def test_a_segment_that_others_of_its_set_name_has_a_place_of_its_own() -> None:
+    receiver = bob()
+    true = messages_of(PAYLOAD)
+    false = [content_message(forged(1, bytes([48 + number]))) for number in range(6)]
+    receiver.receive(*false)
+    assert receiver.dropped() == {"conflicting_segment": 2}
+    receiver.receive(true[1])
+    assert receiver.dropped() == {"conflicting_segment": 3}
+    assert receiver.status().owed_acknowledgements == 4
+    receiver.receive(true[0], true[2], true[1])
+    assert receiver.received == [PAYLOAD]
+
+
+def test_one_segment_has_a_bounded_number_of_payloads_put_together() -> None:
+    receiver = bob()
+    for index in range(3):
+        for number in range(4):
+            before = receiver.counted("assemblies_failed")
+            receiver.receive(content_message(forged(index, bytes([48 + number]))))
+            assert receiver.counted("assemblies_failed") - before <= 8
+    assert receiver.counted("assemblies_failed") >= 20
+
+
+def test_forged_segments_count_in_the_bytes_of_their_sender() -> None:
+    receiver = bob(segmentation=SegmentationConfig(max_incomplete_bytes_per_sender=1 << 16))
+    first = cut(bytes(100_000), chunk=30_000)[0]
+    for number in range(4):
+        receiver.receive(content_message(replace(first, payload=bytes([number]) * 30_000)))
+    assert receiver.dropped() == {"incomplete_bytes_of_sender_full": 2}
+
+
+def test_ephemeral_segments_have_candidates_too() -> None:
+    receiver = bob()
+    segments = [forged(1), *cut(PAYLOAD)]
+    receiver.receive(*(ephemeral_message(segment) for segment in segments))
+    assert receiver.received == [PAYLOAD]
+    assert receiver.status().known_messages == 0
+
+
+def test_a_set_that_is_given_up_leaves_no_candidates() -> None:
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
+    receiver.receive(*(content_message(forged(0, bytes([48 + number]))) for number in range(3)))
+    receiver.advance(60 * SECOND)
+    assert [reason for _, reason in receiver.lost] == ["incomplete_timeout"]
+    assert receiver.status().known_messages == 0
+    assert receiver.status().owed_acknowledgements == 0
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.machine.causal.holder == {}
+
+
+def test_what_waits_for_a_forged_segment_waits_no_longer_than_for_its_payload() -> None:
+    receiver = settled()
+    false = content_message(forged(1), lamport=NOW_MS + 20_000)
+    receiver.receive(false, single("after", false.message_id, lamport=NOW_MS + 30_000))
+    assert receiver.received == []
+    receiver.receive(*messages_of(PAYLOAD, lamport=NOW_MS + 20_000))
+    assert sorted(receiver.received) == sorted([PAYLOAD, b"after"])
+
+
+def test_a_payload_rebuilt_a_second_time_leaves_no_id_that_is_never_evicted() -> None:
+    receiver = bob(segmentation=SegmentationConfig(max_completed_payloads=1))
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[0], messages[1], messages[3])
+    receiver.receive(*messages_of(bytes(150), wrap_time_ns=NOW + 1))
+    log = receiver.machine.state.log
+    log.forget(messages[0].message_id)
+    log.forget(messages[1].message_id)
+    receiver.receive(messages[0], messages[1], messages[4])
+    assert receiver.received == [PAYLOAD, bytes(150)]
+    assert all(item.logged for item in log.known.values())
 
 
 @pytest.mark.parametrize("kept", list(combinations(range(4), 3)))

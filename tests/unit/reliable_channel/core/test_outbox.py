@@ -91,3 +91,15 @@ def test_counters_grow_and_outlive_taking() -> None:
     outbox.take()
     assert outbox.counters["requests"] == 3
     assert outbox.dropped == {"malformed": 2}
+
+
+def test_what_is_replaced_stays_deleted_when_its_successor_is_discarded() -> None:
+    outbox = Outbox()
+    row = DebtRecord(message_id="m")
+    outbox.replace(DebtRecord, "m")
+    outbox.put(row)
+    outbox.discard(DebtRecord, "m")
+    assert outbox.take().changes == {(DebtRecord, ("m",)): None}
+    outbox.put(row)
+    outbox.discard(DebtRecord, "m")
+    assert outbox.take().changes == {}

@@ -87,17 +87,50 @@ def test_a_bad_segment_in_a_set_of_its_own_poisons_nothing() -> None:
     assert assemble(payload) == PAYLOAD
 
 
+def test_forged_parity_is_left_out_where_other_parity_does() -> None:
+    segments = cut(PAYLOAD, parity_count=3)
+    bad = [replace(item, payload=b"!" * 64) for item in segments[3:5]]
+    payload = collect([segments[0], *bad, bad[0]][:3])
+    assert assemble(payload) is None
+    assert (payload.data, payload.failures) == ({0: segments[0].payload}, 1)
+    for segment in (segments[3], segments[5]):
+        payload.parity_rivals.setdefault(0, []).append(segment.payload)
+        if segment is segments[5]:
+            payload.parity_rivals[0].pop()
+            payload.parity[2] = segment.payload
+    assert assemble(payload, segments[5]) == PAYLOAD
+
+
+def test_what_was_tried_before_is_not_tried_again() -> None:
+    segments = cut(PAYLOAD)
+    payload = collect([replace(segments[0], payload=b"!" * 64), *segments[1:]])
+    assert assemble(payload) is None
+    parity = replace(segments[0], is_parity=True, parity_segment_index=0)
+    assert assemble(payload, parity) is None
+    assert payload.failures == 1
+
+
 # --- What is refused -----------------------------------------------------------------------------
 
 
-def test_two_different_segments_for_one_index_are_refused_from_the_second_on() -> None:
+def test_four_different_segments_are_held_for_one_index() -> None:
     reassembler = Reassembler(SegmentationConfig())
-    data, parity = cut(PAYLOAD, parity_count=1)[::3]
-    for segment, reason in ((data, "conflicting_segment"), (parity, "duplicate_parity")):
-        assert isinstance(add(reassembler, segment), IncomingPayload)
+    for segment in cut(PAYLOAD, parity_count=1)[::3]:
         before = reassembler.octets
-        assert add(reassembler, replace(segment, payload=b"!" * 64)) == reason
-        assert reassembler.octets == before
+        for mark in (b"1", b"2", b"3", b"4"):
+            assert isinstance(
+                add(reassembler, replace(segment, payload=mark * 64)), IncomingPayload
+            )
+        assert add(reassembler, replace(segment, payload=b"5" * 64)) == "conflicting_segment"
+        assert reassembler.octets == before + 4 * 64
+
+
+def test_the_same_parity_is_held_once() -> None:
+    reassembler = Reassembler(SegmentationConfig())
+    parity = cut(PAYLOAD, parity_count=1)[3]
+    for segment in (parity, replace(parity, payload=b"!" * 64)):
+        assert isinstance(add(reassembler, segment), IncomingPayload)
+        assert add(reassembler, segment) == "duplicate_parity"
 
 
 def test_sets_are_limited_in_all() -> None:

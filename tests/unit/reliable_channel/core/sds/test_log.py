@@ -91,6 +91,7 @@ def test_rows_follow() -> None:
         logged=False,
         segment_index=0,
         segment_count=3,
+        proven=True,
     )
     assert log.outbox.take().changes == {(LogRecord, ("a",)): row}
     log.log("a")
@@ -101,6 +102,29 @@ def test_rows_follow() -> None:
     assert not log.outbox.take()
     log.withdraw("a", [])
     assert log.outbox.take().changes == {(LogRecord, ("a",)): None}
+
+
+def test_what_is_forgotten_leaves_order_and_frontier_too() -> None:
+    log = filled(("a", 1), ("b", 2))
+    log.extend_frontier("b", ["a"])
+    log.forget("b")
+    assert log.newest(2) == log.next_history() == ("a",)
+    assert "b" not in log
+    assert log.outbox.take().changes[LogRecord, ("b",)] is None
+
+
+def test_whether_an_id_is_proven_is_kept() -> None:
+    log = make_log()
+    claimed = known("claimed")
+    claimed.proven = False
+    log.add(claimed)
+    log.add(known("proven"))
+    restored = make_log()
+    restored.restore([item.record() for item in log.known.values()])
+    assert {item.message_id: item.proven for item in restored.known.values()} == {
+        "claimed": False,
+        "proven": True,
+    }
 
 
 def test_kept_rows_come_back() -> None:
