@@ -78,12 +78,13 @@ class IncomingPipeline:
     def receive(self, arrival: Arrival) -> None:
         """Take decrypted bytes from the network, which should be an encoded SDS message."""
         outbox = self.state.outbox
+        most = self.state.sds.max_history_entries
         try:
-            message = SdsMessage.decode(arrival.data)
+            message = SdsMessage.decode(arrival.data, max_entries=most)
         except DecodeError:
             outbox.drop("malformed")
             return
-        reason = refusal(message, self.state.channel_id, self.state.sds.max_history_entries)
+        reason = refusal(message, self.state.channel_id, most)
         if reason is not None:
             outbox.drop(reason)
             return
