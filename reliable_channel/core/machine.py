@@ -36,7 +36,7 @@ from reliable_channel.core.restore import (
     restore_incoming,
     restore_outgoing,
 )
-from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
+from reliable_channel.core.sds.causal import CYCLE_TIMER, MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import MISSING_TIMER, SETTLE_TIMER, Gaps
 from reliable_channel.core.sds.missing import FETCH_TIMER
 from reliable_channel.core.sds.repair import REPAIR_TIMER
@@ -412,6 +412,8 @@ class ChannelMachine:
                 self.state.sync.owe(now, self.state.group(now))
             case _ if key == SETTLE_TIMER:
                 self.gaps.settle()
+            case _ if key == CYCLE_TIMER:
+                self.causal.break_cycles()
             case _ if key == FETCH_TIMER:
                 self.gaps.ask()
             case _:
@@ -424,6 +426,9 @@ class ChannelMachine:
         if self.started:
             self.outgoing.pump(now)
             self.gaps.ask_when_due()
+        wait = self.causal.next_search()
+        if wait is not None and CYCLE_TIMER not in self.state.timers:
+            self.state.timers.set(CYCLE_TIMER, now + wait)
         self.acceptance.evict()
         record = self.state.record(self.causal.floor)
         if record != self.state.written:
