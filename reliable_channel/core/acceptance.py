@@ -8,6 +8,7 @@ Spec: LIP-109 (SDS), Receive; RELIABLE-CHANNEL-API: partial reassembly survives 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from reliable_channel.core.reassembly import IncomingPayload
@@ -18,6 +19,7 @@ from reliable_channel.core.sds.repair import in_response_group
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage
 from reliable_channel.records import PendingRecord
+from reliable_channel.types import MessageId
 
 
 class Arrival(NamedTuple):
@@ -127,9 +129,13 @@ class Acceptance:
                 self.causal.holder.pop(message_id, None)
                 self.state.outbox.discard(PendingRecord, message_id)
 
-    def evict(self) -> None:
-        """Forget the oldest known ids above the bound; what names them is not waited for from now on."""
-        evicted = self.state.log.evict()
+    def evict(self, is_open: Callable[[MessageId], bool]) -> None:
+        """Forget the oldest known ids above the bound; what names them is not waited for from now on.
+
+        Args:
+            is_open: Tells whether an id is one of ours that we still wait to be acknowledged: those stay.
+        """
+        evicted = self.state.log.evict(is_open)
         if evicted:
             self.causal.floor = max(self.causal.floor, evicted[-1][0])
             self.state.debt.settle(message_id for _, message_id in evicted)

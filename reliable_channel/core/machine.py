@@ -429,7 +429,7 @@ class ChannelMachine:
         wait = self.causal.next_search()
         if wait is not None and CYCLE_TIMER not in self.state.timers:
             self.state.timers.set(CYCLE_TIMER, now + wait)
-        self.acceptance.evict()
+        self.acceptance.evict(self.outgoing.book.is_open)
         record = self.state.record(self.causal.floor)
         if record != self.state.written:
             self.state.written = record
