@@ -216,7 +216,7 @@ class SdsConfig:
     max_missing_ids_per_sender: int = 1_024
     """Missing dependencies that are tracked because one participant named them."""
     max_participants: int = 1_024
-    """Participants that are remembered."""
+    """Participants that are remembered, in all and as those who have a message of ours."""
     max_history_entries: int = 1_024
     """Entries of a received causal history that are read; a longer one is refused."""
     max_finished_requests: int = 1_000

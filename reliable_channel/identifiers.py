@@ -17,10 +17,15 @@ CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 """Characters that no id may have: stores and terminals choke on them."""
 
 
-@lru_cache(maxsize=4096)
 def is_identifier(text: str) -> bool:
     """Tell whether a text may be a channel or sender id."""
-    if not text or len(text) > MAX_IDENTIFIER_BYTES or CONTROL.search(text):
+    return 0 < len(text) <= MAX_IDENTIFIER_BYTES and is_clean(text)
+
+
+@lru_cache(maxsize=4096)
+def is_clean(text: str) -> bool:
+    """Tell whether a text that is short enough in characters may be an id; longer ones are not to be kept."""
+    if CONTROL.search(text):
         return False
     try:
         return len(text.encode()) <= MAX_IDENTIFIER_BYTES

@@ -8,6 +8,7 @@ Spec: LIP-109 (SDS), Receive; RELIABLE-CHANNEL-API: partial reassembly survives 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from reliable_channel.core.reassembly import IncomingPayload
@@ -147,9 +148,13 @@ class Acceptance:
             self.state.debt.settle(dropped)
         return dropped
 
-    def evict(self) -> None:
-        """Forget the oldest known ids above the bound; what names them is not waited for from now on."""
-        evicted = self.state.log.evict()
+    def evict(self, is_open: Callable[[MessageId], bool]) -> None:
+        """Forget the oldest known ids above the bound; what names them is not waited for from now on.
+
+        Args:
+            is_open: Tells whether an id is one of ours that we still wait to be acknowledged: those stay.
+        """
+        evicted = self.state.log.evict(is_open)
         if evicted:
             self.causal.floor = max(self.causal.floor, evicted[-1][0])
             self.state.debt.settle(message_id for _, message_id in evicted)

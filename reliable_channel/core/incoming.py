@@ -83,12 +83,13 @@ class IncomingPipeline:
     def receive(self, arrival: Arrival) -> None:
         """Take decrypted bytes from the network, which should be an encoded SDS message."""
         outbox = self.state.outbox
+        most = self.state.sds.max_history_entries
         try:
-            message = SdsMessage.decode(arrival.data)
+            message = SdsMessage.decode(arrival.data, max_entries=most)
         except DecodeError:
             outbox.drop("malformed")
             return
-        reason = refusal(message, self.state.channel_id, self.state.sds.max_history_entries)
+        reason = refusal(message, self.state.channel_id, most)
         if reason is not None:
             outbox.drop(reason)
             return
@@ -120,7 +121,7 @@ class IncomingPipeline:
         """Tell whether a message under our sender id is ours; raise the conflict event when not, once."""
         if message.message_id in self.state.log or message.message_id in self.causal.passing:
             return True
-        if message.kind is SdsKind.SYNC or self.is_old_ephemeral(message):
+        if message.kind is SdsKind.SYNC or self.is_old(message):
             return True
         if not self.state.conflict_seen:
             self.state.conflict_seen = True
@@ -134,14 +135,27 @@ class IncomingPipeline:
             )
         return False
 
-    def is_old_ephemeral(self, message: SdsMessage) -> bool:
-        """Tell whether an ephemeral message may be ours from before a restart: their ids are not kept."""
+    def is_old(self, message: SdsMessage) -> bool:
+        """Tell whether a message may be an old one of ours whose id is not kept: by its wrap time, which we had.
+
+        Ephemeral ones are those from before a restart. Content is below the floor, where ids are evicted; nobody
+        waits for it any longer, least of all here.
+        """
         try:
             segment = SegmentMessage.decode(message.content or b"")
         except DecodeError:
             return False
-        is_ours = 0 < segment.wrap_time_ns <= self.state.last_wrap_ns
-        return message.kind is SdsKind.EPHEMERAL and is_ours
+        wrap_ns = segment.wrap_time_ns
+        if not 0 < wrap_ns <= self.state.last_wrap_ns:
+            return False
+        if message.kind is SdsKind.EPHEMERAL:
+            return True
+        expected = salted_id(message.sender_id, wrap_ns, message.content or b"")
+        if (message.lamport_timestamp or 0) > self.causal.floor or message.message_id != expected:
+            return False
+        self.gaps.found(message.message_id)
+        self.causal.excuse((message.message_id,))
+        return True
 
     def receive_content(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a content message: a duplicate, a segment, or a whole message without segmentation.

@@ -36,7 +36,7 @@ from reliable_channel.core.restore import (
     restore_incoming,
     restore_outgoing,
 )
-from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
+from reliable_channel.core.sds.causal import CYCLE_TIMER, MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import MISSING_TIMER, SETTLE_TIMER, Gaps
 from reliable_channel.core.sds.missing import FETCH_TIMER
 from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
@@ -419,6 +419,8 @@ class ChannelMachine:
                 self.gaps.expire_missing()
             case _ if key == SETTLE_TIMER:
                 self.gaps.settle()
+            case _ if key == CYCLE_TIMER:
+                self.causal.break_cycles()
             case _ if key == FETCH_TIMER:
                 self.gaps.ask()
             case _:
@@ -431,7 +433,10 @@ class ChannelMachine:
         if self.started:
             self.outgoing.pump(now)
             self.gaps.ask_when_due()
-        self.acceptance.evict()
+        wait = self.causal.next_search()
+        if wait is not None and CYCLE_TIMER not in self.state.timers:
+            self.state.timers.set(CYCLE_TIMER, now + wait)
+        self.acceptance.evict(self.outgoing.book.is_open)
         record = self.state.record(self.causal.floor)
         if record != self.state.written:
             self.state.written = record

@@ -136,6 +136,7 @@ class Request:
         sent: All data segments were propagated.
         segments: Its data segments by index; their bytes are let go when it is final.
         acknowledged: For each participant a bit mask of the data segments it has, in order of first evidence.
+        positions: The place of each of them in that order.
         leader: Who holds most.
         propagated: Data segments propagated so far.
     """
@@ -150,6 +151,7 @@ class Request:
     sent: bool = False
     segments: list[OutgoingSegment] = field(default_factory=list)
     acknowledged: dict[ParticipantId, int] = field(default_factory=dict)
+    positions: dict[ParticipantId, int] = field(default_factory=dict)
     leader: ParticipantId | None = None
     propagated: int = 0
 
@@ -184,6 +186,8 @@ class Request:
         mask = self.acknowledged.get(participant, 0)
         if mask >> index & 1:
             return False
+        if not mask:
+            self.positions[participant] = len(self.positions)
         mask |= 1 << index
         self.acknowledged[participant] = mask
         if self.leader is None or mask.bit_count() > self.acknowledged[self.leader].bit_count():
@@ -213,7 +217,7 @@ class Request:
         return AcknowledgementRecord(
             request_id=self.request_id,
             participant_id=participant,
-            position=list(self.acknowledged).index(participant),
+            position=self.positions[participant],
             segments=self.acknowledged[participant].to_bytes(
                 (self.segment_count + 7) // 8, "little"
             ),
@@ -258,6 +262,10 @@ class RequestBook:
                 # With ids of the content, equal contents in several requests share one id.
                 self.index.setdefault(segment.message_id, []).append((request, segment.index))
                 self.outstanding[segment_id] = segment
+
+    def is_open(self, message_id: MessageId) -> bool:
+        """Tell whether an id is that of a segment whose request has not ended."""
+        return any(not request.is_final for request, _ in self.index.get(message_id, ()))
 
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request; its segments are let go, its state can still be asked for a while."""

@@ -30,7 +30,7 @@ from reliable_channel.events import (
     MessageSendErrorEvent,
     SenderIdConflictEvent,
 )
-from reliable_channel.identifiers import is_identifier
+from reliable_channel.identifiers import is_clean
 from reliable_channel.records import AcknowledgementRecord, PendingRecord
 from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
@@ -630,7 +630,6 @@ def test_acknowledged_segments_of_a_poisoned_set_come_again() -> None:
     )
 
 
-@pytest.mark.xfail(reason="hints of any length are kept, and counted as 32 bytes")
 @pytest.mark.parametrize("parked", [True, False])
 def test_hints_count_towards_the_bounds(*, parked: bool) -> None:
     bob = Participant(BOB, sds=SDS, segmentation=SEGMENTATION)
@@ -648,7 +647,6 @@ def test_hints_count_towards_the_bounds(*, parked: bool) -> None:
     assert sum(len(row.history) for row in bob.rows_of(PendingRecord)) < 1 << 16  # type: ignore[attr-defined]
 
 
-@pytest.mark.xfail(reason="the sender id of a history entry may be of any length")
 def test_names_of_missing_messages_are_bounded() -> None:
     bob = Participant(BOB, sds=NO_FILTER)
     bob.receive(sync_message(entry("gone", sender_id="s" * 140_000), sender_id=MALLORY))
@@ -656,10 +654,9 @@ def test_names_of_missing_messages_are_bounded() -> None:
     assert int(kept) < 1_000
 
 
-@pytest.mark.xfail(reason="everybody who names an id is kept with the request, whoever it is")
 @pytest.mark.parametrize("by_filter", [True, False])
 def test_acknowledgements_of_one_request_are_bounded(*, by_filter: bool) -> None:
-    """Sender ids are free: max_participants bounds who is remembered, requests remember everybody."""
+    """Sender ids are free: max_participants bounds who is remembered, with each request too."""
     alice = Participant(ALICE, sds=SDS)
     alice.send(b"what alice said")
     (real,) = alice.transmissions
@@ -700,9 +697,6 @@ def test_a_sync_does_not_hide_a_message() -> None:
     assert bob.received == [b"cause", b"effect"]
 
 
-@pytest.mark.xfail(
-    reason="each waiter whose wait shortens is searched for a cycle through all that is parked"
-)
 def test_one_message_costs_little_however_much_is_parked() -> None:
     """The release of one id must not take time with the cube of what waits: with all bounds used, minutes."""
     bob = Participant(BOB, sds=NO_FILTER)
@@ -720,19 +714,15 @@ def test_one_message_costs_little_however_much_is_parked() -> None:
     assert process_time() - begin < 0.3
 
 
-@pytest.mark.xfail(reason="the cache of checked ids keeps refused texts of any length")
 def test_refused_sender_ids_are_not_kept() -> None:
-    is_identifier.cache_clear()
+    is_clean.cache_clear()
     bob = Participant(BOB, sds=NO_FILTER)
     bob.receive(content_message(b"x", sender_id="s" * 100_000, message_id="x"))
-    kept = is_identifier.cache_info().currsize
-    is_identifier.cache_clear()
+    kept = is_clean.cache_info().currsize
+    is_clean.cache_clear()
     assert not kept
 
 
-@pytest.mark.xfail(
-    reason="an own id that a flood pushed out of memory is fetched when others name it"
-)
 def test_own_messages_do_not_come_back() -> None:
     """Floods with Lamport times ahead of the clock evict honest ids first: eviction goes by Lamport time."""
     alice = Participant(ALICE, sds=SDS, segmentation=SEGMENTATION)

@@ -77,9 +77,6 @@ SDS: Final = SdsConfig(
     max_repair_answers=3,
 )
 
-MAX_ACKNOWLEDGING: Final = 64
-"""Participants kept with one request; any bound would do, there is none yet."""
-
 MAX_EVENTS: Final = 2 * SEGMENTS * (SDS.max_parked_messages + 1) + SDS.max_missing_ids
 """Events of one input: all that is parked, and an id lost for everything that it or the channel misses."""
 
@@ -133,6 +130,8 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
     held = [*reassembler.sets.values(), *causal.parked.values()]
     held_ids = {message_id for payload in held for message_id in payload.held_ids()}
     unlogged = [item for item in log.known.values() if not item.logged]
+    # Those of open requests stay, and are not gone through for every message when they are all that there is.
+    open_ids = len(book.outstanding) and len(book.outstanding) + sds.max_known_ids // 16
     by_sender = Counter(key[0] for key in reassembler.sets)
     named_by = Counter(item.named_by for item in missing.messages.values())
     running = (
@@ -159,7 +158,7 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
             sum(item.message_id not in held_ids for item in unlogged),
             0,
         ),
-        "known": (len(log.known), sds.max_known_ids + len(held_ids)),
+        "known": (len(log.known), sds.max_known_ids + len(held_ids) + open_ids),
         "ordered": (len(log.order), len(log.known)),
         "frontier": (len(log.frontier), MAX_FRONTIER),
         "late hints": (len(log.late_hints), MAX_FRONTIER),
@@ -178,11 +177,11 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
         ),
         "acknowledging": (
             max((len(item.acknowledged) for item in book.requests.values()), default=0),
-            MAX_ACKNOWLEDGING,
+            sds.max_participants,
         ),
         "possibly acknowledging": (
             max((len(item.possible) for item in book.outstanding.values()), default=0),
-            MAX_ACKNOWLEDGING,
+            sds.max_participants,
         ),
         "asking": (len(missing.asking), 100),
         "participants": (status.participants, sds.max_participants),

@@ -69,15 +69,28 @@ class Acknowledgements:
         touched: dict[RequestId, Request] = {}
         for entry in entries:
             for request, index in self.book.index.get(entry.message_id, ()):
-                if request.acknowledge(participant, index):
+                if self.acknowledge(request, participant, index):
                     touched[request.request_id] = request
         if bloom_filter and self.book.outstanding:
             for segment in self.possible(participant, bloom_filter):
-                if segment.request.acknowledge(participant, segment.index):
+                if self.acknowledge(segment.request, participant, segment.index):
                     touched[segment.request.request_id] = segment.request
         for request in touched.values():
             if request.request_id in self.book.requests:  # the end of one may forget another
                 self.acknowledged(request, participant, now)
+
+    def acknowledge(self, request: Request, participant: ParticipantId, index: int) -> bool:
+        """Note that a participant has a data segment, if there is room for it; say whether that is news."""
+        if self.is_full(request.acknowledged, participant):
+            return False
+        return request.acknowledge(participant, index)
+
+    def is_full(self, noted: dict[ParticipantId, int], participant: ParticipantId) -> bool:
+        """Tell whether so many participants are noted that another one is not: sender ids are free."""
+        if participant in noted or len(noted) < self.state.sds.max_participants:
+            return False
+        self.state.outbox.count("recipients_full")
+        return True
 
     def possible(self, participant: ParticipantId, data: bytes) -> list[OutgoingSegment]:
         """Count what a filter holds; return what it has held in enough messages of the participant."""
@@ -93,6 +106,8 @@ class Acknowledgements:
             if not segment.transmissions or not shape.has_pair(data, segment.pair):
                 continue
             if segment.request.acknowledged.get(participant, 0) >> segment.index & 1:
+                continue
+            if self.is_full(segment.possible, participant):
                 continue
             count = segment.possible.get(participant, 0) + 1
             segment.possible[participant] = count

@@ -18,13 +18,28 @@ from typing import Final
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.sds.cycles import components
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import LostRecord
-from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
+from reliable_channel.types import SECOND, MessageId, Nanoseconds, ParticipantId
 
 MET_RING: Final = 4096
 """Ids of syncs and ephemerals that are remembered, ours and others' apart: foreign implementations name them."""
+
+SEARCH_CREDIT: Final = 4096
+"""Ids that parked payloads wait for which may be gone through for cycles with one input; more wait for a timer."""
+
+CYCLE_LOOKS: Final = 32
+"""Ids that are looked at to see that a payload closes no cycle; after them it may close one."""
+
+CYCLE_TIMER: Final = ("cycles", "")
+
+CYCLE_WAIT_NS: Final = SECOND
+"""Distance of searches for cycles that do not fit into one input, at least."""
+
+EDGES_PER_WAIT: Final = 1 << 16
+"""Ids that are gone through for one such distance: more are gone through less often."""
 
 
 class IdRing:
@@ -66,6 +81,11 @@ class CausalOrder:
         outbox: Where row changes go.
         passing: Ids of our own syncs and ephemerals, and of messages from before our time.
         deliver: Called with each payload when its turn has come, in causal order.
+
+    Attributes:
+        edges: Ids that parked payloads wait for, each counted for every payload that does.
+        cycle_suspected: There may be a cycle that was not looked for yet.
+        search_credit: Such ids that may be gone through for cycles before the current input ends.
     """
 
     def __init__(
@@ -86,6 +106,9 @@ class CausalOrder:
         self.parked_octets = 0
         self.parked_of: dict[ParticipantId, SenderParking] = {}
         self.waiting: dict[MessageId, dict[int, IncomingPayload]] = {}
+        self.edges = 0
+        self.cycle_suspected = False
+        self.search_credit = SEARCH_CREDIT
         self.lost = IdRing(config.max_lost_ids)
         self.passing = passing
         # Ids under which others sent syncs and ephemerals. Nothing proves that they are of such, so nobody takes them
@@ -132,8 +155,7 @@ class CausalOrder:
             self.release([payload])
             return True
         self.park(payload)
-        if self.closes_cycle(payload):
-            self.force(payload)
+        self.watch_cycles((payload,))
         return payload.serial not in self.parked
 
     def park(self, payload: IncomingPayload) -> None:
@@ -143,6 +165,7 @@ class CausalOrder:
         sender = self.parked_of.setdefault(payload.sender_id, SenderParking())
         sender.payloads[payload.serial] = payload
         sender.octets += payload.octets
+        self.edges += len(payload.unmet)
         for message_id in payload.unmet:
             self.waiting.setdefault(message_id, {})[payload.serial] = payload
 
@@ -156,6 +179,7 @@ class CausalOrder:
         sender.octets -= payload.octets
         if not sender.payloads:
             del self.parked_of[payload.sender_id]
+        self.edges -= len(payload.unmet)
         for message_id in payload.unmet:
             waiters = self.waiting[message_id]
             waiters.pop(payload.serial, None)
@@ -165,6 +189,10 @@ class CausalOrder:
 
     def release(self, ready: list[IncomingPayload]) -> None:
         """Deliver payloads and everything that waited only for them, lowest (Lamport time, id) first."""
+        self.watch_cycles(self.release_all(ready))
+
+    def release_all(self, ready: list[IncomingPayload]) -> list[IncomingPayload]:
+        """Deliver payloads and what waited only for them; return what waits for less now."""
         heap = [(payload.position, payload.serial, payload) for payload in ready]
         heapify(heap)
         nearer: dict[int, IncomingPayload] = {}
@@ -182,9 +210,7 @@ class CausalOrder:
                         nearer[waiter.serial] = waiter
                     else:
                         heappush(heap, (waiter.position, waiter.serial, waiter))
-        for waiter in nearer.values():
-            if waiter.serial in self.parked and self.closes_cycle(waiter):
-                self.force(waiter)
+        return list(nearer.values())
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:
         """Note that an id needs no more waiting; return the payloads that waited for it."""
@@ -192,6 +218,7 @@ class CausalOrder:
         if waiting is None:
             return []
         waiters = list(waiting.values())
+        self.edges -= len(waiters)
         for payload in waiters:
             payload.unmet.pop(message_id, None)
         return waiters
@@ -203,10 +230,8 @@ class CausalOrder:
             for message_id in message_ids
             for payload in self.meet(message_id)
         }
-        self.release([payload for payload in waiters.values() if not payload.unmet])
-        for payload in waiters.values():
-            if payload.serial in self.parked and self.closes_cycle(payload):
-                self.force(payload)
+        nearer = self.release_all([payload for payload in waiters.values() if not payload.unmet])
+        self.watch_cycles([*nearer, *waiters.values()])
 
     def excuse(self, message_ids: Sequence[MessageId]) -> None:
         """Let ids count as met without a trace: they are from before our time, or outside the order."""
@@ -247,25 +272,92 @@ class CausalOrder:
                     stack.append(holder)
         return list(chain.values()), missing
 
-    def closes_cycle(self, payload: IncomingPayload) -> bool:
-        """Tell whether a parked payload waits only for payloads that in the end wait for it.
+    # -- cycles -----------------------------------------------------------------------------------
+    #
+    # Only foreign or hostile senders produce cycles: ours fix the histories of a payload's segments in one step. So
+    # they may wait, while everything else must cost little however much is parked.
 
-        Only foreign senders produce cycles: ours fix the histories of a payload's segments in one step. ``force``
-        then delivers the lowest (Lamport time, id) first.
+    def next_search(self) -> Nanoseconds | None:
+        """End an input; return after how long cycles are to be looked for, None when there is no need."""
+        self.search_credit = SEARCH_CREDIT
+        if not self.cycle_suspected:
+            return None
+        return CYCLE_WAIT_NS * max(1, self.edges // EDGES_PER_WAIT)
+
+    def watch_cycles(self, payloads: Iterable[IncomingPayload]) -> None:
+        """Break cycles that payloads which have just begun to wait, or wait for less now, may have closed.
+
+        Args:
+            payloads: The others wait for what they have waited for before.
+        """
+        if not self.cycle_suspected:
+            self.cycle_suspected = any(
+                item.serial in self.parked and self.may_close_cycle(item) for item in payloads
+            )
+        if self.cycle_suspected and self.edges <= self.search_credit:
+            self.search_credit -= self.edges
+            self.break_cycles()
+
+    def may_close_cycle(self, payload: IncomingPayload) -> bool:
+        """Tell whether a parked payload may wait only for payloads that in the end wait for it.
+
+        A short look along what it waits for says no of almost all that are in no cycle.
         """
         if not any(message_id in self.waiting for message_id in payload.ids.values()):
             return False
         seen = {payload.serial}
         stack = [payload]
+        looks = CYCLE_LOOKS
         while stack:
             for message_id in stack.pop().unmet:
                 holder = self.holder.get(message_id)
                 if holder is None or holder.serial not in self.parked:
                     return False
+                looks -= 1
+                if not looks:
+                    return True
                 if holder.serial not in seen:
                     seen.add(holder.serial)
                     stack.append(holder)
         return True
+
+    def break_cycles(self) -> None:
+        """Deliver all that waits for nothing but what is parked: of each cycle the lowest (Lamport time, id) first.
+
+        Cycles that others wait for come before those; what is in none comes free by itself.
+        """
+        self.cycle_suspected = False
+        stuck = self.stuck()
+        graph = {
+            serial: {self.holder[message_id].serial: None for message_id in payload.unmet}
+            for serial, payload in stuck.items()
+        }
+        for group in components(graph):
+            members = [stuck[serial] for serial in group if serial in self.parked]
+            for member in members:
+                self.unpark(member)
+            self.release_all(members)
+
+    def stuck(self) -> dict[int, IncomingPayload]:
+        """Return the parked payloads by serial that do not wait, in the end, for anything that is not parked."""
+        parked, holder, waiting = self.parked, self.holder, self.waiting
+        reached = []
+        for payload in parked.values():
+            for message_id in payload.unmet:
+                held = holder.get(message_id)
+                if held is None or held.serial not in parked:
+                    reached.append(payload)
+                    break
+        stuck = dict(parked)
+        for payload in reached:
+            del stuck[payload.serial]
+        while reached and stuck:
+            for message_id in reached.pop().ids.values():
+                for serial, waiter in waiting.get(message_id, {}).items():
+                    if serial in stuck:
+                        del stuck[serial]
+                        reached.append(waiter)
+        return stuck
 
     def overflow(self, sender_id: ParticipantId) -> IncomingPayload | None:
         """Return the oldest parked payload where the parking lot is above its bounds, else None.

@@ -10,7 +10,8 @@ Spec: LIP-109 (SDS), Participant state.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nlargest
 from typing import Final
 
 from reliable_channel.config import SdsConfig
@@ -28,6 +29,9 @@ MAX_LATE_HINTS: Final = 16
 
 ENTRY_OVERHEAD: Final = 32 + 16
 """Bytes of a history entry besides its ids: the retrieval hint, tags and lengths."""
+
+HELD_OVERHEAD: Final = 48
+"""Bytes that a history entry which is held takes besides its ids and hint, about."""
 
 MAX_FRONTIER: Final = 256
 """Ids of concurrent messages that are remembered until a message of ours names them."""
@@ -107,6 +111,7 @@ class MessageLog:
         self.frontier: dict[MessageId, None] = {}
         self.late_hints: dict[MessageId, None] = {}
         self.withdrawn: dict[MessageId, tuple[MessageId, ...]] = {}
+        self.evict_above = config.max_known_ids
         self.bloom = (
             BloomFilter(config.bloom_capacity, config.bloom_error_rate)
             if config.bloom_capacity
@@ -314,16 +319,25 @@ class MessageLog:
             ]
         )
 
-    def evict(self) -> list[tuple[int, MessageId]]:
+    def evict(self, is_open: Callable[[MessageId], bool]) -> list[tuple[int, MessageId]]:
         """Forget the lowest logged ids above the bound; return them with their Lamport times, in order.
 
         It works in batches of one sixteenth of the bound, so that the cost of one message stays flat.
+
+        Args:
+            is_open: Tells whether an id is one of ours that we still wait to be acknowledged: those stay.
         """
         limit = self.config.max_known_ids
-        if len(self.known) <= limit:
+        if len(self.known) <= self.evict_above:
             return []
-        excess = self.order[: len(self.known) - limit + limit // 16]
-        del self.order[: len(excess)]
+        batch = len(self.known) - limit + limit // 16
+        excess = self.order[:batch]
+        stay = [place for place in excess if is_open(place[1])]
+        if stay:
+            excess, stay = self.evictable(batch, is_open)
+        self.order[: len(excess) + len(stay)] = stay
+        # Where too many stay, not every message is to go through them again.
+        self.evict_above = max(limit, len(self.known) - len(excess) + limit // 16 if stay else 0)
         for _, message_id in excess:
             del self.known[message_id]
             self.frontier.pop(message_id, None)
@@ -331,16 +345,35 @@ class MessageLog:
             self.outbox.delete(LogRecord, message_id)
         return excess
 
+    def evictable(
+        self, count: int, is_open: Callable[[MessageId], bool]
+    ) -> tuple[list[tuple[int, MessageId]], list[tuple[int, MessageId]]]:
+        """Return so many of the lowest places that may be forgotten, and those among them that may not."""
+        excess: list[tuple[int, MessageId]] = []
+        stay: list[tuple[int, MessageId]] = []
+        for place in self.order:
+            if len(excess) == count:
+                break
+            (stay if is_open(place[1]) else excess).append(place)
+        return excess, stay
+
     def rebuild_bloom(self, count: int) -> None:
-        """Make the bloom filter anew from that many of the newest known ids.
+        """Make the bloom filter anew from that many of the newest known ids, logged or not.
 
         Spec: LIP-109 leaves the roll-over open; the newest half of the capacity is kept (docs/wire.md).
         """
         if self.bloom is None:
             return
         self.bloom.clear()
-        unlogged = [item.message_id for item in self.known.values() if not item.logged]
-        self.bloom.add_many([*unlogged, *self.newest(max(0, count - len(unlogged)))])
+        places = [
+            (item.lamport, item.message_id) for item in self.known.values() if not item.logged
+        ]
+        if places:
+            places += self.order[-count:]
+            newest = [message_id for _, message_id in nlargest(count, places)]
+        else:
+            newest = list(self.newest(count))
+        self.bloom.add_many(newest)
 
     def bloom_bytes(self) -> bytes | None:
         """Return the filter for a message, or None when filters are switched off."""
@@ -350,5 +383,9 @@ class MessageLog:
 def history_octets(entries: Iterable[HistoryEntry]) -> int:
     """Return about how many bytes a causal history takes while the payload it belongs to waits."""
     return sum(
-        len(entry.message_id) + len(entry.sender_id or "") + ENTRY_OVERHEAD for entry in entries
+        len(entry.message_id.encode())
+        + len((entry.sender_id or "").encode())
+        + len(entry.retrieval_hint or b"")
+        + HELD_OVERHEAD
+        for entry in entries
     )

@@ -11,12 +11,15 @@ from __future__ import annotations
 from typing import Final
 
 from reliable_channel.core.segmentation import MAX_MESSAGE_ID_BYTES
-from reliable_channel.core.wire import SdsMessage
-from reliable_channel.identifiers import CONTROL, is_identifier
+from reliable_channel.core.wire import HistoryEntry, SdsMessage
+from reliable_channel.identifiers import CONTROL, MAX_IDENTIFIER_BYTES, is_identifier
 from reliable_channel.types import ChannelId
 
 MAX_LAMPORT: Final = 1 << 63
 """Lamport times from here on are malformed: signed 64-bit readers would see them negative."""
+
+MAX_HINT_BYTES: Final = 256
+"""Longest retrieval hint; a transport hash has 32."""
 
 
 def refusal(message: SdsMessage, channel_id: ChannelId, max_history_entries: int) -> str | None:
@@ -41,10 +44,24 @@ def refusal(message: SdsMessage, channel_id: ChannelId, max_history_entries: int
         return "invalid_lamport_timestamp"
     if max(len(message.causal_history), len(message.repair_request)) > max_history_entries:
         return "history_too_long"
-    for entry in message.causal_history:
-        if not is_message_id(entry.message_id):
-            return "invalid_history_entry"
+    for entries in (message.causal_history, message.repair_request):
+        for entry in entries:
+            if not is_entry(entry):
+                return "invalid_history_entry"
     return None
+
+
+def is_entry(entry: HistoryEntry) -> bool:
+    """Tell whether an entry may stand in a history or repair request: nothing in it is longer than it may be."""
+    sender_id, hint = entry.sender_id, entry.retrieval_hint
+    if hint is not None and len(hint) > MAX_HINT_BYTES:
+        return False
+    if sender_id is not None and (
+        len(sender_id) > MAX_IDENTIFIER_BYTES
+        or (not sender_id.isascii() and len(sender_id.encode()) > MAX_IDENTIFIER_BYTES)
+    ):
+        return False
+    return is_message_id(entry.message_id)
 
 
 def is_message_id(text: str) -> bool:

@@ -17,7 +17,7 @@ from google.protobuf.message import EncodeError
 
 from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
-from reliable_channel.core.wire.protobuf import check_wire_types, parse
+from reliable_channel.core.wire.protobuf import check_wire_types, parse, read
 
 CONTENT_TAG: Final = b"\xa2\x01"
 """Field 20, length-delimited: (20 << 3 | 2) as a varint."""
@@ -134,22 +134,30 @@ class SdsMessage:
             raise ValueError(problem) from error
 
     @classmethod
-    def decode(cls, data: bytes) -> SdsMessage:
+    def decode(cls, data: bytes, *, max_entries: int | None = None) -> SdsMessage:
         """Return the message that the bytes encode; unknown fields are skipped.
+
+        Args:
+            data: What was received.
+            max_entries: Entries of a list that are of interest. Where there are more, one more is
+                read and nothing is said about the types of fields: such a message is for refusing.
 
         Raises:
             DecodeError: Malformed protobuf, a field of another type, or a text that is not UTF-8.
         """
-        raw = parse(sds_pb2.SdsMessage, data)
+        raw = read(sds_pb2.SdsMessage, data)
+        most = None if max_entries is None else max_entries + 1
+        if most is None or max(len(raw.causal_history), len(raw.repair_request)) < most:
+            check_wire_types(raw, data)
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
             raw.sender_id,
             raw.message_id,
             raw.channel_id,
             raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
-            history_entries_of(raw.causal_history),
+            history_entries_of(raw.causal_history, most),
             raw.bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
-            history_entries_of(raw.repair_request),
+            history_entries_of(raw.repair_request, most),
             raw.content or (b"" if raw.HasField("content") else None),
         )
 
@@ -181,16 +189,10 @@ def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
     )
 
 
-def history_entries_of(raw: Sequence[sds_pb2.HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """Return the values of decoded protobuf entries, in their order.
-
-    Raises:
-        DecodeError: A field of an entry has another wire type than its own.
-    """
+def history_entries_of(
+    raw: Sequence[sds_pb2.HistoryEntry], most: int | None
+) -> tuple[HistoryEntry, ...]:
+    """Return the values of decoded protobuf entries, in their order; of so many at most."""
     if not raw:
         return ()
-    values = []
-    for entry in raw:
-        check_wire_types(entry)
-        values.append(history_entry_of(entry))
-    return tuple(values)
+    return tuple([history_entry_of(entry) for entry in (raw if most is None else raw[:most])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_channel.errors import ConfigurationError
-from reliable_channel.identifiers import check_identifier, is_identifier
+from reliable_channel.identifiers import check_identifier, is_clean, is_identifier
 
 VALID = [
     "a",
@@ -58,3 +58,12 @@ def test_what_is_no_text_is_refused_with_its_type(value: object) -> None:
 def test_an_empty_id_is_refused_as_such() -> None:
     with pytest.raises(ConfigurationError, match="channel_id is empty; give 1 to 255 bytes"):
         check_identifier("channel_id", "")
+
+
+def test_what_is_too_long_is_not_kept() -> None:
+    is_clean.cache_clear()
+    assert not is_identifier("x" * 100_000)
+    assert not is_identifier("")
+    assert is_clean.cache_info().currsize == 0
+    assert is_identifier("x" * 255)
+    assert is_clean.cache_info().currsize == 1

@@ -26,6 +26,7 @@ from tests.support.builders import (
     PARITY,
     PAYLOAD,
     TIMEOUT,
+    Participant,
     bob,
     content_message,
     cut,
@@ -255,6 +256,75 @@ def test_what_we_sent_is_an_echo(kind: str) -> None:
     assert sender.counted("echoes") == 1
     assert replace(after, counters={}) == replace(before, counters={})
     assert sender.of(SenderIdConflictEvent) == []
+
+
+def old_message(receiver: Participant) -> SdsMessage:
+    """Return a message of ours that we have forgotten, below the floor of what we know."""
+    receiver.machine.state.last_wrap_ns = NOW + 5
+    receiver.machine.causal.floor = NOW_MS + 10
+    (message,) = messages_of(b"old", sender_id=BOB, lamport=NOW_MS + 10, wrap_time_ns=NOW + 5)
+    return message
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_we_have_forgotten_of_ours_is_an_echo(stored: bool) -> None:
+    receiver = settled()
+    old = old_message(receiver)
+    effect = messages_of(
+        b"effect", lamport=NOW_MS + 11, history=[entry(old.message_id)], wrap_time_ns=NOW + 6
+    )
+    receiver.receive(*effect)
+    assert receiver.status().missing_messages == 1
+    if stored:
+        receiver.fetched(old)
+    else:
+        receiver.receive(old)
+    assert receiver.counted("echoes") == 1
+    assert receiver.received == [b"effect"]
+    assert receiver.of(SenderIdConflictEvent) == []
+    assert receiver.status().missing_messages == 0
+    assert receiver.status().parked_messages == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lamport": NOW_MS + 11},
+        {"wrap_time_ns": NOW + 6},
+        {"wrap_time_ns": 0},
+    ],
+    ids=["above the floor", "a time we never had", "no time"],
+)
+def test_what_cannot_be_an_old_one_of_ours_is_a_conflict(changes: dict[str, int]) -> None:
+    receiver = settled()
+    old_message(receiver)
+    message = messages_of(
+        b"x", sender_id=BOB, **{"lamport": NOW_MS, "wrap_time_ns": NOW + 5, **changes}
+    )
+    receiver.receive(*message)
+    assert receiver.received == [b"x"]
+    assert len(receiver.of(SenderIdConflictEvent)) == 1
+
+
+def test_a_forged_old_one_of_ours_excuses_nothing() -> None:
+    receiver = settled()
+    old = old_message(receiver)
+    receiver.receive(replace(old, message_id="somebody else's"))
+    assert receiver.dropped() == {"forged_id": 1}
+    assert "somebody else's" not in receiver.machine.causal.passing
+
+
+def test_ids_of_open_requests_outlive_a_flood() -> None:
+    """A flood with Lamport times ahead of the clock must not make our own messages strangers'."""
+    sender = bob(sds=replace(NO_FILTER, max_known_ids=64))
+    sender.send(b"mine")
+    (mine,) = sender.transmissions
+    for number in range(200):
+        sender.receive(content_message(b"x", message_id=f"m{number}", lamport=NOW_MS + 300_000))
+    assert mine.message.message_id in sender.machine.state.log
+    assert sender.status().known_messages <= 65
+    sender.receive(mine.data)
+    assert sender.counted("echoes") == 1
 
 
 def test_a_stranger_under_our_name_raises_one_event_and_is_accepted_like_anyone() -> None:

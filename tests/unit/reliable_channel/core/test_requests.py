@@ -137,6 +137,14 @@ def test_evidence_is_kept_as_bits_with_its_place() -> None:
     )
 
 
+def test_places_are_those_of_first_evidence_whoever_says_more() -> None:
+    request = make_request()
+    for participant, index in ((BOB, 0), (CAROL, 0), ("dave", 1), (BOB, 1), (CAROL, 2)):
+        request.acknowledge(participant, index)
+    places = {who: request.acknowledgement_record(who).position for who in request.acknowledged}
+    assert places == {BOB: 0, CAROL: 1, "dave": 2}
+
+
 # --- Segments ------------------------------------------------------------------------------------
 
 

@@ -426,3 +426,58 @@ def test_every_open_request_ends_although_nobody_answers() -> None:
         sender.published()
         sender.advance(5 * SECOND)
     assert {sender.request(item).state for item in requests} == {RequestState.DELIVERY_ERROR}
+
+
+# --- Bounds --------------------------------------------------------------------------------------
+
+
+def test_more_participants_than_are_remembered_are_none_of_a_request() -> None:
+    """Sender ids are free: whoever is not recorded changes nothing, and those recorded go on."""
+    sender = alice(sds=replace(NO_FILTER, max_participants=2))
+    request_id = sender.send(bytes(100))
+    sender.published()
+    for name in ("m1", "m2", "m3"):
+        acknowledge(sender, request_id, 0, by=name)
+    acknowledge(sender, request_id, 1, by="m3")
+    status = sender.request(request_id)
+    assert status.acknowledged == (("m1", 1), ("m2", 1))
+    assert not status.is_final
+    assert sender.status().counters["recipients_full"] == 2
+    assert len(sender.rows_of(AcknowledgementRecord)) == 2
+    acknowledge(sender, request_id, 1, by="m2")
+    assert sender.request(request_id).recipients == ("m2",)
+
+
+def test_filters_of_more_participants_than_are_remembered_say_nothing() -> None:
+    sds = SdsConfig(bloom_capacity=16, max_participants=2, possible_ack_threshold=2)
+    sender = Participant(ALICE, sds=sds)
+    request_id = sender.send(b"x")
+    sender.published()
+    bloom = BloomFilter(sds.bloom_capacity, sds.bloom_error_rate)
+    bloom.add(*ids_of(sender, request_id))
+    for number, name in enumerate(("m1", "m2", "m3", "m3", "m2")):
+        if number == 4:
+            (segment,) = sender.machine.outgoing.book.outstanding.values()
+            assert segment.possible == {"m1": 1, "m2": 1}
+            assert sender.status().counters["recipients_full"] == 2
+        sender.receive(
+            sync_message(sender_id=name, message_id=f"sync {number}", bloom_filter=bloom.to_bytes())
+        )
+    assert sender.request(request_id).recipients == ("m2",)
+
+
+def test_places_of_participants_stay_after_a_restart() -> None:
+    sender = alice()
+    request_id = sender.send(bytes(200))
+    sender.published()
+    for place, name in ((0, BOB), (0, CAROL), (1, BOB)):
+        acknowledge(sender, request_id, place, by=name)
+    sender = sender.reopened()
+    acknowledge(sender, request_id, 1, by="dave")
+    acknowledge(sender, request_id, 2, by=CAROL)
+    rows = sender.rows_of(AcknowledgementRecord)
+    assert sorted((row.position, row.participant_id) for row in rows) == [  # type: ignore[attr-defined]
+        (0, BOB),
+        (1, CAROL),
+        (2, "dave"),
+    ]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from random import Random
+from time import process_time
 
 import pytest
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.reassembly import IncomingPayload
-from reliable_channel.core.sds.causal import CausalOrder, IdRing
+from reliable_channel.core.sds.causal import (
+    CYCLE_LOOKS,
+    CYCLE_WAIT_NS,
+    EDGES_PER_WAIT,
+    SEARCH_CREDIT,
+    CausalOrder,
+    IdRing,
+)
 from reliable_channel.core.sds.log import KnownMessage, MessageLog
 from reliable_channel.records import LostRecord
 from tests.support.builders import ALICE, BOB, NOW, entry
@@ -388,3 +396,92 @@ def test_a_cycle_that_also_waits_for_another_goes_when_that_is_given_up(
         order.excuse(["x"])
     assert order.delivered == ["a", "b"]
     assert not order.parked
+
+
+def test_a_cycle_that_waits_for_a_cycle_goes_after_it(order: Order) -> None:
+    """Whatever their Lamport times: causes come first where there is an order."""
+    order.arrive("a", names="bc", lamport=1)
+    order.arrive("c", names="d", lamport=8)
+    order.arrive("b", names="a", lamport=2)
+    order.arrive("e", names="x", lamport=1)
+    assert order.delivered == []
+    order.arrive("d", names="c", lamport=9)
+    assert order.delivered == ["c", "d", "a", "b"]
+    assert order.is_awaited("x")
+
+
+def test_a_payload_whose_segments_are_in_a_cycle_is_looked_at_once(order: Order) -> None:
+    order.arrive("a", "b", names="c", lamport=5)
+    order.arrive("c", names="ab", lamport=4)
+    assert order.delivered == ["c", "a"]
+
+
+def test_a_cycle_longer_than_a_short_look_is_found(order: Order) -> None:
+    ids = [chr(0x4E00 + number) for number in range(3 * CYCLE_LOOKS)]
+    for number, message_id in enumerate(ids):
+        order.arrive(message_id, names=ids[number - 1], lamport=number)
+    assert order.delivered == ids
+
+
+def test_edges_are_those_of_what_is_parked(order: Order) -> None:
+    rng = Random(5)
+    for number in range(300):
+        names = "".join(rng.sample("abcdefghijklmnopqrst", rng.randrange(4)))
+        if chr(97 + number % 40) not in order.log.known:
+            order.arrive(chr(97 + number % 40), names=names, lamport=number)
+        elif number % 7 == 0:
+            order.lose(rng.choice("abcdefghijklmnopqrst"), NOW)
+        assert order.edges == sum(len(item.unmet) for item in order.parked.values())
+        assert order.edges == sum(map(len, order.waiting.values()))
+        assert not order.stuck()
+
+
+def crowd(order: Order, size: int) -> None:
+    """Park payloads that all name each other, and something that is to come."""
+    ids = [chr(0x4E00 + number) for number in range(size)]
+    for number, message_id in enumerate(ids):
+        names = "".join(item for item in ids if item != message_id)
+        order.arrive(message_id, names=names + ("x" if not number else "") + "y", lamport=number)
+        order.next_search()
+
+
+def test_large_cycles_wait_for_their_time_and_the_rest_does_not(order: Order) -> None:
+    crowd(order, 100)
+    assert order.edges == 100 * 100 + 1 > SEARCH_CREDIT
+    order.arrive("y")
+    order.arrive("x")
+    assert order.delivered == ["y", "x"]
+    assert order.next_search() == CYCLE_WAIT_NS
+    order.break_cycles()
+    assert len(order.delivered) == 102
+    assert order.delivered[2:] == sorted(order.delivered[2:])
+    assert order.next_search() is None
+    assert not order.edges
+
+
+def test_the_more_there_is_to_go_through_the_less_often(order: Order) -> None:
+    order.cycle_suspected = True
+    order.edges = 10 * EDGES_PER_WAIT
+    assert order.next_search() == 10 * CYCLE_WAIT_NS
+
+
+def test_one_input_goes_through_so_much_and_no_more(order: Order) -> None:
+    """Even if it gives up hundreds of ids one by one."""
+    order.arrive("a", names="bx", lamport=2)
+    order.arrive("b", names="a", lamport=3)
+    order.search_credit = 2
+    order.arrive("x")
+    assert order.delivered == ["x", "a", "b"]
+    order.arrive("c", names="d", lamport=4)
+    order.arrive("d", names="c", lamport=5)
+    assert order.next_search() == CYCLE_WAIT_NS
+    order.arrive("e")
+    assert order.delivered == ["x", "a", "b", "e", "c", "d"]
+
+
+def test_a_release_costs_little_however_much_is_parked(order: Order) -> None:
+    crowd(order, 300)
+    begin = process_time()
+    order.arrive("y")
+    assert process_time() - begin < 0.1
+    assert order.delivered == ["y"]

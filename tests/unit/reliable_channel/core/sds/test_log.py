@@ -8,7 +8,7 @@ from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.core.sds.log import (
-    ENTRY_OVERHEAD,
+    HELD_OVERHEAD,
     MAX_BRANCHES,
     MAX_FRONTIER,
     MAX_LATE_HINTS,
@@ -39,6 +39,11 @@ def known(
     return KnownMessage(
         message_id, lamport, ALICE, index=index, segment_count=3, hint=hint, logged=logged
     )
+
+
+def nothing(message_id: str) -> bool:
+    """Say of every id that it is not open."""
+    return not message_id
 
 
 def filled(*places: tuple[str, int], **settings: int) -> MessageLog:
@@ -315,7 +320,7 @@ def test_ids_that_are_not_known_any_more_are_left_out() -> None:
 
 def test_up_to_the_bound_nothing_is_forgotten() -> None:
     log = filled(*((f"m{number:03}", number) for number in range(64)), max_known_ids=64)
-    assert log.evict() == []
+    assert log.evict(nothing) == []
     assert len(log) == 64
 
 
@@ -325,7 +330,7 @@ def test_above_the_bound_the_lowest_are_forgotten_in_batches() -> None:
     log.confirm_own("m001", bytes(32))
     log.outbox.take()
     # One too many, and a sixteenth of the bound.
-    assert log.evict() == [(number, f"m{number:03}") for number in range(5)]
+    assert log.evict(nothing) == [(number, f"m{number:03}") for number in range(5)]
     assert len(log) == len(log.order) == 60
     assert "m004" not in log
     assert "m005" in log
@@ -333,7 +338,38 @@ def test_above_the_bound_the_lowest_are_forgotten_in_batches() -> None:
     assert named_by(log, "m064") == [("m064", None)]
     changes = log.outbox.take().changes
     assert changes == {(LogRecord, (f"m{number:03}",)): None for number in range(5)}
-    assert log.evict() == []
+    assert log.evict(nothing) == []
+
+
+def test_ids_of_open_requests_are_never_forgotten() -> None:
+    """Who forgot one would take its echo for another's message."""
+    log = make_log(max_known_ids=64)
+    for number in range(65):
+        log.add(known(f"m{number:03}", number))
+    assert log.evict({"m000", "m002"}.__contains__) == [
+        (number, f"m{number:03}") for number in (1, 3, 4, 5, 6)
+    ]
+    assert {"m000", "m002"} <= set(log.known)
+    assert log.order[:3] == [(0, "m000"), (2, "m002"), (7, "m007")]
+
+
+def test_ids_that_may_not_be_forgotten_are_not_gone_through_for_every_message() -> None:
+    log = make_log(max_known_ids=64)
+    asked: list[str] = []
+
+    def is_open(message_id: str) -> bool:
+        asked.append(message_id)
+        return True
+
+    for number in range(80):
+        log.add(known(f"m{number:03}", number))
+        assert log.evict(is_open) == []
+    assert len(log) == 80
+    assert len(asked) < 4 * 2 * 80  # every fourth time
+    for number in range(80, 85):
+        assert log.evict(nothing) == []
+        log.add(known(f"m{number:03}", number))
+    assert len(log.evict(nothing)) == 85 - 64 + 4
 
 
 def test_ids_that_are_not_logged_yet_are_never_forgotten() -> None:
@@ -341,10 +377,10 @@ def test_ids_that_are_not_logged_yet_are_never_forgotten() -> None:
     log = make_log(max_known_ids=64)
     for number in range(70):
         log.add(known(f"m{number:03}", number, logged=False))
-    assert log.evict() == []
+    assert log.evict(nothing) == []
     assert len(log) == 70
     log.log("m069")
-    assert log.evict() == [(69, "m069")]
+    assert log.evict(nothing) == [(69, "m069")]
     assert len(log) == 69
 
 
@@ -390,6 +426,22 @@ def test_the_newest_half_includes_what_is_known_and_not_logged_yet() -> None:
     assert {"w1", "w2", "w3"} <= {item for item in log.known if item in log.bloom}
 
 
+def test_however_much_is_not_logged_half_of_the_filter_is_free_again() -> None:
+    """Or every message would make it anew."""
+    log = make_log(capacity=8)
+    made = []
+    rebuild = log.rebuild_bloom
+    log.rebuild_bloom = lambda count: (made.append(count), rebuild(count))[1]  # type: ignore[method-assign]
+    for number in range(48):
+        log.add(known(f"w{number:02}", number, logged=number == 40))
+    assert made == [4] * 10
+    assert log.bloom is not None
+    assert all(f"w{number}" in log.bloom for number in range(44, 48))
+    log.rebuild_bloom(8)
+    assert log.bloom.count == 8
+    assert all(f"w{number}" in log.bloom for number in range(40, 48))
+
+
 def test_the_smallest_filter_keeps_the_newest() -> None:
     log = filled(("a", 1), ("b", 2), ("c", 3), capacity=1)
     assert log.bloom is not None
@@ -399,4 +451,6 @@ def test_the_smallest_filter_keeps_the_newest() -> None:
 def test_the_size_of_a_history_counts_its_ids_and_what_goes_with_them() -> None:
     named = [HistoryEntry("abc"), HistoryEntry("de", None, "alice")]
     assert history_octets([]) == 0
-    assert history_octets(named) == 3 + 2 + 5 + 2 * ENTRY_OVERHEAD
+    assert history_octets(named) == 3 + 2 + 5 + 2 * HELD_OVERHEAD
+    long = [HistoryEntry("abc", bytes(200), "€" * 10)]
+    assert history_octets(long) == 3 + 200 + 30 + HELD_OVERHEAD

@@ -70,6 +70,30 @@ INVALID: dict[str, tuple[SdsMessage, str]] = {
         replace(HELLO, causal_history=entries("x" * 257)),
         "invalid_history_entry",
     ),
+    "a repair request without id": (
+        replace(HELLO, repair_request=(HistoryEntry("a"), HistoryEntry())),
+        "invalid_history_entry",
+    ),
+    "a repair request of 257 bytes": (
+        replace(sync_message(), repair_request=entries("x" * 257)),
+        "invalid_history_entry",
+    ),
+    "a hint of 257 bytes": (
+        replace(HELLO, causal_history=(entry("a", hint=bytes(257)),)),
+        "invalid_history_entry",
+    ),
+    "a hint of 257 bytes in a repair request": (
+        replace(HELLO, repair_request=(entry("a", hint=bytes(257)),)),
+        "invalid_history_entry",
+    ),
+    "an entry with a sender of 256 bytes": (
+        sync_message(entry("a", sender_id="x" * 256)),
+        "invalid_history_entry",
+    ),
+    "an entry with a sender of 86 wide letters": (
+        sync_message(entry("a", sender_id="€" * 86)),
+        "invalid_history_entry",
+    ),
     "an entry of 86 wide letters": (
         replace(HELLO, causal_history=entries("€" * 86)),
         "invalid_history_entry",
@@ -125,10 +149,24 @@ def test_message_ids_are_texts_of_1_to_256_bytes(text: str, *, expected: bool) -
         replace(HELLO, lamport_timestamp=0),
         replace(HELLO, lamport_timestamp=1_700_000_000),  # the Nim implementation counts seconds
         replace(HELLO, causal_history=entries("x" * 256)),
+        replace(HELLO, causal_history=(entry("a", hint=bytes(256), sender_id="x" * 255),)),
+        replace(HELLO, repair_request=(entry("a", hint=b"", sender_id="€" * 85),)),
+        replace(HELLO, causal_history=(HistoryEntry("a", None, ""),)),
         content_message(b"plain", message_id="x" * 256, sender_id="y" * 255),
         content_message(b"plain", message_id="€" * 85, sender_id="€" * 85),
     ],
-    ids=["1024 entries", "latest", "zero", "seconds", "entry", "longest ids", "widest ids"],
+    ids=[
+        "1024 entries",
+        "latest",
+        "zero",
+        "seconds",
+        "entry",
+        "longest",
+        "widest",
+        "empty",
+        "longest ids",
+        "widest ids",
+    ],
 )
 def test_what_is_just_within_a_bound_is_accepted(message: SdsMessage) -> None:
     assert refusal(message, CHANNEL, 1024) is None

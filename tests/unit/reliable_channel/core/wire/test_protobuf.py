@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -17,7 +18,7 @@ from reliable_channel.core.wire import (
     proto,
 )
 from reliable_channel.core.wire.proto import sds_pb2
-from reliable_channel.core.wire.protobuf import check_wire_types, parse
+from reliable_channel.core.wire.protobuf import parse
 from reliable_channel.errors import DecodeError
 
 
@@ -43,8 +44,80 @@ def test_field_of_another_wire_type_is_refused_not_skipped(
         message_type.decode(data)
 
 
+OTHERS = b"".join(
+    [
+        b"\x98\x06\x07",  # 99, a varint
+        b"\x99\x06" + bytes(8),
+        b"\x92\x03\x02ab",  # 50, bytes
+        b"\x9d\x06" + bytes(4),
+        b"\x9b\x06\x08\x05\x9c\x06",  # 99, a group with a varint of number 1
+    ]
+)
+"""Fields of other numbers, one of each wire type."""
+
+
 def test_fields_of_other_numbers_are_left_unread() -> None:
-    check_wire_types(parse(sds_pb2.SdsMessage, b"\x98\x06\x07\x92\x03\x02ab"))
+    raw = parse(sds_pb2.SdsMessage, OTHERS + b"\x0a\x01a" + OTHERS)
+    assert raw == sds_pb2.SdsMessage(sender_id="a")
+    entry = b"\x0a\x01e" + OTHERS
+    message = SdsMessage.decode(b"\x5a" + bytes([len(entry)]) + entry)
+    assert message == SdsMessage(causal_history=(HistoryEntry("e"),))
+
+
+WRONG = {0: b"\x01", 1: bytes(8), 2: b"\x01\x01", 3: b"", 5: bytes(4)}
+"""A value for each wire type."""
+
+
+@pytest.mark.parametrize("around", [b"", OTHERS], ids=["alone", "with others"])
+@pytest.mark.parametrize("wire_type", WRONG)
+def test_every_known_number_is_refused_under_every_other_wire_type(
+    wire_type: int, around: bytes
+) -> None:
+    """Said in more bytes than it takes, empty or twice, a field of its own type is none of them."""
+    numbers = sds_pb2.SdsMessage.DESCRIPTOR.fields_by_number
+    for number in (*numbers, 4, 9, 21):
+        key = b"%c" % (number << 3 | wire_type) if number < 16 else b"\xa2\x01"
+        if number >= 16:
+            key = bytes([(number << 3 | wire_type) & 0x7F | 0x80, number >> 4])
+        end = b""
+        if wire_type == 3:
+            end = bytes([key[0] + 1]) + key[1:]
+        data = around + key + WRONG[wire_type] + end + b"\x0a\x00\x50\x80\x00" + around
+        own = 0 if number == 10 else 2
+        if wire_type == 2 and number in (11, 13):
+            data = around + key + b"\x00" + around
+        if number not in numbers or wire_type == own:
+            parse(sds_pb2.SdsMessage, data)
+        else:
+            with pytest.raises(DecodeError, match=f"field {number} has wire type {wire_type}"):
+                parse(sds_pb2.SdsMessage, data)
+
+
+LARGEST = 150 * 1024
+"""Bytes of the largest message of the network."""
+
+COSTLY = {
+    "empty entries": b"\x5a\x00",
+    "empty repair requests": b"\x6a\x00",
+    "groups": b"\x2b\x2c",
+    "groups in groups": b"\x2b" * 40 + b"\x2c" * 40,
+    "entries with unknown fields": b"\x5a\x02\x20\x01",
+    "entries with many unknown fields": b"\x5a\x94\x01" + b"\x20\x01" * 74,
+    "varints": b"\x20\x01",
+    "empty unknown fields": b"\x22\x00",
+    "the same field": b"\x0a\x00",
+}
+
+
+@pytest.mark.parametrize("part", COSTLY.values(), ids=COSTLY)
+def test_the_largest_message_costs_little_whatever_it_is_made_of(part: bytes) -> None:
+    data = part * (LARGEST // len(part))
+    costs = []
+    for _ in range(3):
+        begin = process_time()
+        SdsMessage.decode(data, max_entries=1_024)
+        costs.append(process_time() - begin)
+    assert min(costs) < 0.04  # a tenth of that is usual
 
 
 def test_error_names_the_message_and_keeps_the_cause() -> None:
@@ -72,7 +145,9 @@ message = SdsMessage("a", "", "c", 0, (HistoryEntry("e", b""),), b"", (), b"x")
 encoded = message.encode()
 assert SdsMessage.decode(encoded) == message
 print(encoded.hex())
-for data in (b"\\x0a\\x01\\xff", b"\\x9b\\x06" * 10000, b"\\x08\\x05", encoded[:-1]):
+assert SdsMessage.decode(encoded + b"\\x98\\x06\\x07") == message
+inner = b"\\x5a\\x02\\x08\\x01"
+for data in (b"\\x0a\\x01\\xff", b"\\x9b\\x06" * 10000, b"\\x08\\x05", encoded[:-1], inner):
     try:
         SdsMessage.decode(data)
     except DecodeError:
@@ -86,4 +161,4 @@ for data in (b"\\x0a\\x01\\xff", b"\\x9b\\x06" * 10000, b"\\x08\\x05", encoded[:
         check=True,
     )
     message = SdsMessage("a", "", "c", 0, (HistoryEntry("e", b""),), b"", (), b"x")
-    assert result.stdout.split() == [message.encode().hex()] + ["refused"] * 4
+    assert result.stdout.split() == [message.encode().hex()] + ["refused"] * 5

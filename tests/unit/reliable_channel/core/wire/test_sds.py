@@ -207,3 +207,15 @@ def test_text_form_shows_neither_content_nor_filter() -> None:
     text = repr(SdsMessage(bloom_filter=b"filter", content=b"secret"))
     assert "secret" not in text
     assert "filter=" not in text
+
+
+@pytest.mark.parametrize("name", ["causal_history", "repair_request"])
+def test_of_too_many_entries_one_too_many_is_read(name: str) -> None:
+    """So whoever judges the message sees that there are too many, and nobody builds them all."""
+    named = tuple(HistoryEntry(str(number)) for number in range(9))
+    message = SdsMessage(**{name: named})  # type: ignore[arg-type]
+    for most in (2, 8):
+        read = SdsMessage.decode(message.encode(), max_entries=most)
+        assert getattr(read, name) == named[: most + 1]
+    assert SdsMessage.decode(message.encode(), max_entries=9) == message
+    assert SdsMessage.decode(message.encode()) == message
