@@ -283,6 +283,8 @@ class RequestBook:
             found[:] = [place for place in found if place[0] is not request]
             if not found:
                 self.index.pop(segment.message_id, None)
+        # They name the request in turn: such a ring would be left for the garbage collector, which visits everything.
+        request.segments.clear()
         self.outbox.delete(RequestRecord, request_id)
         for participant in request.acknowledged:
             self.outbox.delete(AcknowledgementRecord, request_id, participant)
