@@ -121,11 +121,12 @@ class Acceptance:
 
     def forget(self, payload: IncomingPayload) -> None:
         """Let go of the rows that a restart would need."""
-        self.payloads.pop(payload.serial, None)
+        has_rows = self.payloads.pop(payload.serial, None) is not None
         if not payload.ephemeral:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)
-                self.state.outbox.discard(PendingRecord, message_id)
+                if has_rows:
+                    self.state.outbox.discard(PendingRecord, message_id)
 
     def evict(self) -> None:
         """Forget the oldest known ids above the bound; what names them is not waited for from now on."""
