@@ -64,6 +64,7 @@ class OutgoingSegment:
         first_failure_ns: When the node first failed to take it, 0 when it did not.
         deadline_ns: When its acknowledgement timer ends; 0 when none runs.
         possible: Messages of each participant whose filter held its id.
+        segment_id: ``Req:k``, k from 1.
     """
 
     request: Request
@@ -85,11 +86,11 @@ class OutgoingSegment:
     first_failure_ns: Nanoseconds = 0
     deadline_ns: Nanoseconds = 0
     possible: dict[ParticipantId, int] = field(default_factory=dict)
+    segment_id: RequestId = field(init=False)
 
-    @property
-    def segment_id(self) -> RequestId:
-        """``Req:k``, k from 1."""
-        return f"{self.request.request_id}:{self.index + 1}"
+    def __post_init__(self) -> None:
+        """Make its name once: every step asks for it."""
+        self.segment_id = f"{self.request.request_id}:{self.index + 1}"
 
     def state(self) -> SegmentState:
         """Return how far it is, by the best evidence of anybody."""
