@@ -124,11 +124,12 @@ class Acceptance:
 
     def forget(self, payload: IncomingPayload) -> None:
         """Let go of the rows that a restart would need."""
-        self.payloads.pop(payload.serial, None)
+        has_rows = self.payloads.pop(payload.serial, None) is not None
         if not payload.ephemeral:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)
-                self.state.outbox.discard(PendingRecord, message_id)
+                if has_rows:
+                    self.state.outbox.discard(PendingRecord, message_id)
 
     def drop_rivals(self, payload: IncomingPayload) -> list[MessageId]:
         """Forget the candidates that are no part of a payload; return their ids.

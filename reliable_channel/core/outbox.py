@@ -10,7 +10,7 @@ from collections import Counter
 
 from reliable_channel.core.effects import Effects, Fetch, Publish
 from reliable_channel.events import ChannelEvent, MessageProgressEvent, event_to_record
-from reliable_channel.records import Record, RecordKey, key_of
+from reliable_channel.records import KEY_READERS, Record, RecordKey
 
 
 class Outbox:
@@ -36,7 +36,8 @@ class Outbox:
 
     def put(self, record: Record) -> None:
         """Write a row, whole."""
-        self.effects.changes[type(record), key_of(record)] = record
+        kind = type(record)
+        self.effects.changes[kind, KEY_READERS[kind](record)] = record
 
     def put_at(self, key: RecordKey, record: Record) -> None:
         """Write a row whose key the caller has at hand."""

@@ -186,7 +186,8 @@ class OutgoingPipeline:
                     segment_count=segment.request.segment_count,
                     hint=None,
                     logged=True,
-                )
+                ),
+                segment.pair,
             )
         self.state.log.extend_frontier(segment.message_id, segment.history)
 
@@ -197,6 +198,8 @@ class OutgoingPipeline:
 
         Spec: LIP-243, Reed-Solomon; docs/wire.md, parity and causal order.
         """
+        if not self.segmenter.parity_count(len(contents)):
+            return
         for index, content in enumerate(self.segmenter.add_parity(contents)):
             turn = ParityTurn(
                 request=request,

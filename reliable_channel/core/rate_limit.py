@@ -508,6 +508,9 @@ class ChannelBudget:
         own: The channel's own, of a scope of its own. It is asked as well as the node's, never
             instead, so it can only narrow. None, or one that is not enabled, narrows nothing.
         client: Tells the channel from the other clients of the node.
+
+    Attributes:
+        enabled: Whether anything limits this channel.
     """
 
     def __init__(self, node: EpochRateLimiter, own: EpochRateLimiter | None, client: str) -> None:
@@ -515,11 +518,7 @@ class ChannelBudget:
         self._own = own if own is not None and own.enabled else None
         self._ledgers = (node,) if self._own is None else (node, self._own)
         self._client = client
-
-    @property
-    def enabled(self) -> bool:
-        """Whether anything limits this channel."""
-        return any(ledger.enabled for ledger in self._ledgers)
+        self.enabled = any(ledger.enabled for ledger in self._ledgers)
 
     @property
     def period(self) -> Nanoseconds:
@@ -533,6 +532,8 @@ class ChannelBudget:
 
     def epoch_end(self, now: Nanoseconds) -> Nanoseconds | None:
         """Return when the first epoch ends that a transmission of now counts in; None where nothing limits."""
+        if not self.enabled:
+            return None
         ends = [ledger.epoch_end(now) for ledger in self._ledgers if ledger.enabled]
         return min(ends, default=None)
 

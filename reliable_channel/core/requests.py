@@ -67,6 +67,7 @@ class OutgoingSegment:
         deadline_ns: When its acknowledgement timer ends; 0 when none runs.
         possible: Messages of each participant whose filter held its id.
         spared: It was not sent again yet though its timer ended, because it is possibly acknowledged.
+        segment_id: ``Req:k``, k from 1.
     """
 
     request: Request
@@ -90,11 +91,11 @@ class OutgoingSegment:
     deadline_ns: Nanoseconds = 0
     possible: dict[ParticipantId, int] = field(default_factory=dict)
     spared: bool = False
+    segment_id: RequestId = field(init=False)
 
-    @property
-    def segment_id(self) -> RequestId:
-        """``Req:k``, k from 1."""
-        return f"{self.request.request_id}:{self.index + 1}"
+    def __post_init__(self) -> None:
+        """Make its name once: every step asks for it."""
+        self.segment_id = f"{self.request.request_id}:{self.index + 1}"
 
     def state(self) -> SegmentState:
         """Return how far it is, by the best evidence of anybody."""
@@ -296,6 +297,8 @@ class RequestBook:
             found[:] = [place for place in found if place[0] is not request]
             if not found:
                 self.index.pop(segment.message_id, None)
+        # They name the request in turn: such a ring would be left for the garbage collector, which visits everything.
+        request.segments.clear()
         self.outbox.delete(RequestRecord, request_id)
         for participant in request.acknowledged:
             self.outbox.delete(AcknowledgementRecord, request_id, participant)

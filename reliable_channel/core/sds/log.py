@@ -16,7 +16,7 @@ from typing import Final
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
-from reliable_channel.core.sds.bloom import BloomFilter
+from reliable_channel.core.sds.bloom import BloomFilter, HashPair, hash_pair
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import LogRecord
 from reliable_channel.types import MessageId, ParticipantId
@@ -142,13 +142,18 @@ class MessageLog:
         )
         self.rebuild_bloom(self.config.bloom_capacity)
 
-    def add(self, message: KnownMessage) -> None:
-        """Make an id known; when it is logged already, it may be named from now on."""
+    def add(self, message: KnownMessage, pair: HashPair | None = None) -> None:
+        """Make an id known; when it is logged already, it may be named from now on.
+
+        Args:
+            message: What is known of it.
+            pair: The hashes of its id, where the caller has them.
+        """
         self.known[message.message_id] = message
         if self.bloom is not None:
             if self.bloom.count >= self.config.bloom_capacity:
                 self.rebuild_bloom(max(1, self.config.bloom_capacity // 2))
-            self.bloom.add(message.message_id)
+            self.bloom.add_pair(pair or hash_pair(message.message_id))
         if message.logged:
             self.insert(message)
         self.outbox.put_at((message.message_id,), message.record())

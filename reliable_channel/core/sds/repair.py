@@ -170,6 +170,8 @@ class RepairRequests:
 
     def take(self, now: Nanoseconds) -> tuple[HistoryEntry, ...]:
         """Return what a message that goes out now asks for, earliest T_req first; it is asked for again later."""
+        if not self.ripe:
+            return ()
         taken = []
         for message_id in list(self.ripe)[:REPAIR_ENTRIES]:
             del self.ripe[message_id]
