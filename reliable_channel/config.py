@@ -62,6 +62,7 @@ SDS_BOUNDS: Final[Bounds] = {
     "max_missing_ids": (1, 1 << 20),
     "max_missing_ids_per_sender": (1, 1 << 20),
     "max_participants": (1, 1 << 20),
+    "max_clock_lead_ms": (1_000, 1 << 40),
     "max_history_entries": (1, 1 << 16),
     "max_finished_requests": (1, 1 << 20),
 }
@@ -217,6 +218,8 @@ class SdsConfig:
     """Missing dependencies that are tracked because one participant named them."""
     max_participants: int = 1_024
     """Participants that are remembered, in all and as those who have a message of ours."""
+    max_clock_lead_ms: int = 300_000
+    """A received Lamport time further ahead of our clock is taken as this far ahead, milliseconds."""
     max_history_entries: int = 1_024
     """Entries of a received causal history that are read; a longer one is refused."""
     max_finished_requests: int = 1_000

@@ -13,7 +13,7 @@ from typing import Final
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
-from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.state import ChannelState, salted_id
@@ -21,6 +21,9 @@ from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS
+
+MAX_REBUILT: Final = 1024
+"""Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
 
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
@@ -53,6 +56,7 @@ class Delivery:
         self.causal = causal
         self.gaps = gaps
         self.acceptance = acceptance
+        self.rebuilt = IdRing(MAX_REBUILT)
 
     # -- incomplete payloads ----------------------------------------------------------------------
 
@@ -192,6 +196,7 @@ class Delivery:
             self.acceptance.join(payload, rebuilt_message, index)
             self.state.debt.add(ids[index], known.payload, payload.data_count)
             self.acceptance.keep(rebuilt_message, payload)
+            self.rebuilt.add(ids[index])
             self.state.outbox.count("segments_rebuilt")
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
         return True

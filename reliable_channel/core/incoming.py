@@ -191,8 +191,23 @@ class IncomingPipeline:
             holder = self.causal.holder.get(known.message_id)
             held = known.segment_count if holder is None else len(holder.ids)
             self.state.debt.add(known.message_id, known.payload, held)
+            self.archive_rebuilt(message, arrival)
         self.listen(message, arrival, fresh=False)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+
+    def archive_rebuilt(self, message: SdsMessage, arrival: Arrival) -> None:
+        """Keep the original bytes of a segment that was rebuilt before they came: now others can be given them."""
+        if (
+            message.message_id not in self.delivery.rebuilt
+            or message.message_id in self.state.archive
+        ):
+            return
+        try:
+            proven = proves_id(message, self.segment_of(message))
+        except InvalidSegmentError:
+            return
+        if proven:
+            self.acceptance.archive(message, arrival)
 
     def segment_of(self, message: SdsMessage) -> SegmentMessage | None:
         """Return the segment in a content or ephemeral message; None when it is a whole message.

@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import HashPair
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+MAX_WATCHED: Final = 16
+"""Delivered segments that are still looked for in filters; each costs every received filter a look-up."""
 
 
 class RequestState(StrEnum):
@@ -250,6 +254,7 @@ class RequestBook:
         self.index: dict[MessageId, list[tuple[Request, int]]] = {}
         self.segments: dict[RequestId, OutgoingSegment] = {}
         self.outstanding: dict[RequestId, OutgoingSegment] = {}
+        self.watched: OrderedDict[RequestId, OutgoingSegment] = OrderedDict()
 
     def open(self, request: Request) -> None:
         """Enter a request with its segments."""
@@ -277,11 +282,18 @@ class RequestBook:
         for segment in request.segments:
             segment_id = segment.segment_id
             self.segments.pop(segment_id, None)
-            self.outstanding.pop(segment_id, None)
+            if self.outstanding.pop(segment_id, None) and state is RequestState.DELIVERED:
+                self.watch(segment)
             self.outbox.delete(OutgoingRecord, request.request_id, segment.index)
         self.finished[request.request_id] = None
         self.outbox.put(request.record())
         self.forget_oldest()
+
+    def watch(self, segment: OutgoingSegment) -> None:
+        """Go on looking for a delivered segment in others' filters for a while: it may have more recipients."""
+        self.watched[segment.segment_id] = segment
+        if len(self.watched) > MAX_WATCHED:
+            self.watched.popitem(last=False)
 
     def forget_oldest(self) -> None:
         """Let go of final requests above the bound."""
@@ -293,6 +305,7 @@ class RequestBook:
         del self.finished[request_id]
         request = self.requests.pop(request_id)
         for segment in request.segments:
+            self.watched.pop(segment.segment_id, None)
             found = self.index.get(segment.message_id, [])
             found[:] = [place for place in found if place[0] is not request]
             if not found:

@@ -8,7 +8,6 @@ Spec: LIP-109 (SDS), Participant state.
 from __future__ import annotations
 
 from random import Random
-from typing import Final
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256_parts
@@ -22,9 +21,6 @@ from reliable_channel.core.sds.sync import SyncPolicy
 from reliable_channel.core.timers import Timers
 from reliable_channel.records import ChannelRecord
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId
-
-MAX_CLOCK_LEAD_MS: Final = 300_000
-"""A received Lamport time further ahead of our clock is taken as this far: one message must not drag every clock."""
 
 
 class ChannelState:
@@ -91,7 +87,7 @@ class ChannelState:
 
     def see_lamport(self, lamport: int, now: Nanoseconds) -> int:
         """Advance the Lamport clock to a received time; return that time as it is taken."""
-        taken = min(lamport, now // MS + MAX_CLOCK_LEAD_MS)
+        taken = min(lamport, now // MS + self.sds.max_clock_lead_ms)
         self.lamport = max(self.lamport, taken)
         return taken
 

@@ -71,7 +71,7 @@ class Acknowledgements:
             for request, index in self.book.index.get(entry.message_id, ()):
                 if self.acknowledge(request, participant, index):
                     touched[request.request_id] = request
-        if bloom_filter and self.book.outstanding:
+        if bloom_filter and (self.book.outstanding or self.book.watched):
             for segment in self.possible(participant, bloom_filter):
                 if self.acknowledge(segment.request, participant, segment.index):
                     touched[segment.request.request_id] = segment.request
@@ -102,7 +102,7 @@ class Acknowledgements:
             self.state.outbox.count("full_filters")
             return []
         enough = []
-        for segment in self.book.outstanding.values():
+        for segment in (*self.book.outstanding.values(), *self.book.watched.values()):
             if not segment.transmissions or not shape.has_pair(data, segment.pair):
                 continue
             if segment.request.acknowledged.get(participant, 0) >> segment.index & 1:

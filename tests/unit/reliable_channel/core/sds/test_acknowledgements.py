@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reliable_channel.config import SdsConfig
-from reliable_channel.core.requests import RequestState, SegmentState
+from reliable_channel.core.requests import MAX_WATCHED, RequestState, SegmentState
 from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.events import (
     MessageDeliveredEvent,
@@ -170,6 +170,27 @@ def test_an_id_in_enough_filters_of_one_participant_is_acknowledged(threshold: i
         assert segment.state is SegmentState.POSSIBLY_ACKNOWLEDGED
     hear_filter(sender, data, lamport=NOW_MS)
     assert sender.request(request_id).state is RequestState.DELIVERED
+
+
+def test_filters_add_recipients_after_delivery_too() -> None:
+    """Peers that name few ids acknowledge by their filters: "delivered to 3 of the 5 seen"."""
+    sender = with_filter()
+    request_id = sender.send(b"x")
+    sender.published()
+    acknowledge(sender, request_id, by=BOB)
+    for number in range(2):
+        data = filter_of(*ids_of(sender, request_id))
+        hear_filter(sender, data, by=CAROL, lamport=NOW_MS + number)
+    assert sender.request(request_id).recipients == (BOB, CAROL)
+
+
+def test_delivered_segments_that_are_looked_for_in_filters_are_bounded() -> None:
+    sender = with_filter()
+    for number in range(MAX_WATCHED + 5):
+        request_id = sender.send(b"%d" % number)
+        sender.published()
+        acknowledge(sender, request_id, lamport=NOW_MS + number)
+    assert len(sender.machine.outgoing.book.watched) == MAX_WATCHED
 
 
 def test_filters_of_different_participants_do_not_add_up() -> None:

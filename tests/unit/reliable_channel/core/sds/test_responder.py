@@ -19,12 +19,14 @@ from tests.support.builders import (
     BOB,
     CAROL,
     NO_FILTER,
+    NOW,
     NOW_MS,
     SMALL,
     Participant,
     Transmission,
     hash_of,
     limited,
+    messages_of,
     settled,
     single,
     sync_message,
@@ -264,6 +266,21 @@ def test_anothers_request_for_what_we_lack_puts_ours_off() -> None:
     assert not [item for item in bob.transmissions if item.message.repair_request]
     bob.advance(5 * SECOND)
     assert [item for item in bob.transmissions if item.message.repair_request]
+
+
+def test_the_original_of_a_rebuilt_segment_that_comes_after_all_can_be_sent_again() -> None:
+    bob = settled()
+    first, second, parity = messages_of(
+        bytes(128), parity_count=1, lamport=NOW_MS + 20_000, wrap_time_ns=NOW + 1
+    )
+    bob.receive(first, parity)
+    assert bob.received == [bytes(128)]
+    bob.receive(asking(second.message_id))
+    assert bob.status().repair_answers == 0
+    bob.receive(replace(second, content=b"forged"), second)
+    bob.receive(asking(second.message_id, number=1))
+    bob.advance(T_MAX * MS)
+    assert [item.data for item in answers(bob)] == [second.encode()]
 
 
 def test_without_repair_nobody_is_answered() -> None:
