@@ -148,6 +148,7 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("state", Text, nullable=False),
         Column("error", Text, nullable=False),
         Column("leader", Text),
+        Column("lamport_timestamp", BigInteger, nullable=False),
         sqlite_with_rowid=False,
     ),
     OutgoingRecord: Table(

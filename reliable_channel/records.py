@@ -97,6 +97,8 @@ class RequestRecord:
     error: str
     leader: ParticipantId | None
     """Who has acknowledged most of it; whoever came first to as many keeps that place."""
+    lamport_timestamp: int = 0
+    """Of its first segment, which with the log's rows gives the ids of a request that is final; 0 when ephemeral."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,7 @@ class OutgoingPipeline:
         state = self.state
         salt = wrap_ns if request.ephemeral or state.sds.message_id == "salted" else 0
         lamport = 0 if request.ephemeral else state.next_lamport(now, len(contents))
+        request.lamport = lamport
         for index, content in enumerate(contents):
             message_id = salted_id(state.sender_id, salt, content)
             segment = OutgoingSegment(

@@ -143,6 +143,7 @@ class Request:
         acknowledged: For each participant a bit mask of the data segments it has, in order of first evidence.
         positions: The place of each of them in that order.
         leader: Who holds most.
+        lamport: Lamport time of its first segment; 0 when ephemeral.
         propagated: Data segments propagated so far.
     """
 
@@ -158,6 +159,7 @@ class Request:
     acknowledged: dict[ParticipantId, int] = field(default_factory=dict)
     positions: dict[ParticipantId, int] = field(default_factory=dict)
     leader: ParticipantId | None = None
+    lamport: int = 0
     propagated: int = 0
 
     @property
@@ -215,6 +217,7 @@ class Request:
             state=str(self.state),
             error=self.error,
             leader=self.leader,
+            lamport_timestamp=self.lamport,
         )
 
     def acknowledgement_record(self, participant: ParticipantId) -> AcknowledgementRecord:

@@ -19,7 +19,7 @@ from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
 from reliable_channel.core.sds.archive import ArchivedMessage
 from reliable_channel.core.sds.bloom import hash_pair
-from reliable_channel.core.sds.log import history_octets
+from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.segmentation import is_segmented
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
@@ -81,6 +81,7 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             state=RequestState(row.state),
             error=row.error,
             sent=row.sent,
+            lamport=row.lamport_timestamp,
         )
     for evidence in sorted(
         rows_of(snapshot, AcknowledgementRecord), key=lambda item: item.position
@@ -94,12 +95,46 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
         if row.leader is not None:
             requests[row.request_id].leader = row.leader
     restore_segments(requests, snapshot)
+    payloads = own_payloads(outgoing.state)
     for request in requests.values():
         if request.is_final:
-            outgoing.book.requests[request.request_id] = request
-            outgoing.book.finished[request.request_id] = None
+            restore_final(outgoing, request, payloads.get(request.lamport, []))
         else:
             resume(outgoing, request, now)
+
+
+def own_payloads(state: ChannelState) -> dict[int, list[KnownMessage]]:
+    """Return our own known messages by the Lamport time of their payload's first segment, in order."""
+    found: dict[int, list[KnownMessage]] = {}
+    for known in state.log.known.values():
+        if known.sender_id == state.sender_id:
+            found.setdefault(known.payload[1], []).append(known)
+    for segments in found.values():
+        segments.sort(key=lambda item: item.index)
+    return found
+
+
+def restore_final(
+    outgoing: OutgoingPipeline, request: Request, segments: list[KnownMessage]
+) -> None:
+    """Take a request back that has ended; who acknowledges it from now on is added to its recipients."""
+    book = outgoing.book
+    book.requests[request.request_id] = request
+    book.finished[request.request_id] = None
+    if [item.index for item in segments] != list(range(request.segment_count)):
+        return
+    for known in segments:
+        segment = OutgoingSegment(
+            request=request,
+            index=known.index,
+            message_id=known.message_id,
+            lamport=known.lamport,
+            history=(),
+            suffix=b"",
+            propagated=True,
+        )
+        request.segments.append(segment)
+        book.index.setdefault(known.message_id, []).append((request, known.index))
 
 
 def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> None:

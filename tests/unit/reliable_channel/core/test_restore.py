@@ -702,6 +702,23 @@ def test_ephemerals_and_syncs_leave_nothing_to_restore() -> None:
     assert set(again.rows) <= rows
 
 
+def test_recipients_go_on_growing_after_a_restart() -> None:
+    sender = alice()
+    first, second = sender.send(b"x" * 128), sender.send(b"y")
+    sender.published()
+    acknowledge(sender, first, 0, 1, by=BOB)
+    before = sender.request(first)
+    opened = sender.reopened()
+    after = opened.request(first)
+    assert [item.message_id for item in after.segments] == [
+        item.message_id for item in before.segments
+    ]
+    acknowledge(opened, first, 0, 1, by=CAROL)
+    assert opened.request(first).recipients == (BOB, CAROL)
+    assert opened.reopened().request(first).recipients == (BOB, CAROL)
+    assert not opened.request(second).is_final
+
+
 # --- Full messages -------------------------------------------------------------------------------
 
 
