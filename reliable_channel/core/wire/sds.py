@@ -146,9 +146,12 @@ class SdsMessage:
             DecodeError: Malformed protobuf, a field of another type, or a text that is not UTF-8.
         """
         raw = read(sds_pb2.SdsMessage, data)
+        bloom_filter, content = raw.bloom_filter, raw.content
         most = None if max_entries is None else max_entries + 1
         if most is None or max(len(raw.causal_history), len(raw.repair_request)) < most:
-            check_wire_types(raw, data)
+            bulk = len(bloom_filter) + len(content)
+            inside = (*raw.causal_history, *raw.repair_request)
+            check_wire_types(raw, data, bulk=bulk, inside=inside)
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
             raw.sender_id,
@@ -156,9 +159,9 @@ class SdsMessage:
             raw.channel_id,
             raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
             history_entries_of(raw.causal_history, most),
-            raw.bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
+            bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
             history_entries_of(raw.repair_request, most),
-            raw.content or (b"" if raw.HasField("content") else None),
+            content or (b"" if raw.HasField("content") else None),
         )
 
 

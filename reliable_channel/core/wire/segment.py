@@ -69,7 +69,7 @@ class SegmentMessage:
         Raises:
             DecodeError: Malformed protobuf, or a field of another type.
         """
-        raw = parse(segment_pb2.SegmentMessage, data)
+        raw = parse(segment_pb2.SegmentMessage, data, "payload")
         return cls(
             raw.entire_message_hash,
             raw.data_segment_index,

@@ -63,7 +63,7 @@ class WakuMessage:
             DecodeError: Malformed protobuf, a field of another type, or a content topic that is not
                 UTF-8.
         """
-        raw = parse(waku_pb2.WakuMessage, data)
+        raw = parse(waku_pb2.WakuMessage, data, "payload")
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
             raw.payload,
