@@ -80,7 +80,7 @@ class Acceptance:
             proven=proven,
         )
         state.log.add(known)
-        self.gaps.found(message.message_id)
+        self.gaps.stop_looking(message.message_id)
         if arrival:
             self.archive(message, arrival)
             if not arrival.from_store:

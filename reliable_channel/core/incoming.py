@@ -153,7 +153,7 @@ class IncomingPipeline:
         expected = salted_id(message.sender_id, wrap_ns, message.content or b"")
         if (message.lamport_timestamp or 0) > self.causal.floor or message.message_id != expected:
             return False
-        self.gaps.found(message.message_id)
+        self.gaps.stop_looking(message.message_id)
         self.causal.excuse((message.message_id,))
         return True
 

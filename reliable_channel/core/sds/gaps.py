@@ -2,10 +2,10 @@
 
 ::
 
-    named ─ look_for ─► look_for_one ─► missing ─ found ─► it arrived
+    named ─ look_for ─► look_for_one ─► missing ─ stop_looking ─► it arrived
                                            │ ask ─► Fetch, from the node's store
                                            │ repairs ─► repair_request, to everybody
-                                           └ give_up ─► lost; not when it may be from before our time, or a sync's
+                                           └ lose ─► lost; not when it may be from before our time, or a sync's
 
 It must not receive messages nor put payloads together; what is delivered once waiting ends is up to ``causal``.
 
@@ -105,8 +105,8 @@ class Gaps:
         """Tell whether the channel is so new that others may name what was never meant for it."""
         return not self.state.settled_at_ns or self.state.settled_at_ns > self.state.now
 
-    def found(self, message_id: MessageId) -> None:
-        """Look for an id no longer: it arrived, or was rebuilt."""
+    def stop_looking(self, message_id: MessageId) -> None:
+        """Look for an id no longer: it arrived, was rebuilt, or nobody could bring it."""
         self.missing.remove(message_id)
         self.state.repairs.forget(message_id)
 
@@ -156,7 +156,7 @@ class Gaps:
                 messages[missing.message_id] = messages.pop(missing.message_id)
                 continue
             if missing.excused:
-                self.give_up(missing.message_id)
+                self.stop_looking(missing.message_id)
             else:
                 self.lose(missing.message_id, missing.sender_id, "dependency_timeout")
         self.watch_missing()
@@ -203,14 +203,9 @@ class Gaps:
         if payload.serial in self.causal.parked:
             self.causal.force(payload)
 
-    def give_up(self, message_id: MessageId) -> None:
-        """Look for an id no longer: nobody could bring it."""
-        self.missing.remove(message_id)
-        self.state.repairs.forget(message_id)
-
     def lose(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
         """Give up an id that somebody waits for: the application is told, and what waited is delivered."""
-        self.give_up(message_id)
+        self.stop_looking(message_id)
         self.report_lost(message_id, sender_id, reason)
         self.causal.lose(message_id, self.state.now)
 

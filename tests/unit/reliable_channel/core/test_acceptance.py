@@ -8,7 +8,7 @@ from reliable_channel.config import SdsConfig
 from reliable_channel.core.acceptance import Arrival
 from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.wire import HistoryEntry
-from reliable_channel.records import DebtRecord, PendingRecord
+from reliable_channel.records import BodyRecord, DebtRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -70,6 +70,23 @@ def test_the_hint_of_what_we_received_is_that_of_the_first_stored_copy() -> None
     receiver.send(b"reply")
     (named,) = receiver.transmissions[-1].message.causal_history
     assert named == HistoryEntry(HELLO.message_id, b"1" * 32, ALICE)
+
+
+def test_bytes_kept_for_repairs_go_with_their_ids() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_known_ids=64))
+    for number in range(100):
+        receiver.receive(single(f"m{number}", lamport=NOW_MS + 20_000 + number))
+    kept = {row.message_id for row in receiver.rows_of(BodyRecord)}
+    assert kept == set(receiver.machine.state.archive.messages)
+    assert kept <= set(receiver.machine.state.log.known)
+    assert "m99" in kept
+
+
+def test_messages_that_another_response_group_answers_for_are_not_kept() -> None:
+    receiver = settled(sds=replace(NO_FILTER, num_response_groups=1000))
+    for number in range(20):
+        receiver.receive(single(f"m{number}"))
+    assert receiver.status().full_messages < 5
 
 
 def test_what_is_forgotten_is_still_known_and_its_row_is_gone() -> None:

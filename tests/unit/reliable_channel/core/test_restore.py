@@ -20,8 +20,10 @@ from reliable_channel.events import (
 from reliable_channel.records import (
     AcknowledgementRecord,
     BodyRecord,
+    CompletedRecord,
     DebtRecord,
     LogRecord,
+    LostRecord,
     PendingRecord,
 )
 from reliable_channel.types import SECOND
@@ -744,6 +746,36 @@ def test_a_lower_bound_holds_for_what_was_kept_before() -> None:
     )
     assert lower.status().full_messages == 1
     assert len(lower.rows_of(BodyRecord)) == 1
+
+
+def test_with_repair_switched_off_nothing_is_kept_of_before() -> None:
+    receiver = settled()
+    receiver.receive(*(single(text) for text in "abc"))
+    off = Participant(
+        BOB,
+        now=receiver.now,
+        snapshot=receiver.snapshot(),
+        sds=replace(NO_FILTER, enable_repair=False),
+    )
+    assert off.status().full_messages == 0
+    assert off.rows_of(BodyRecord) == []
+
+
+def test_lower_bounds_leave_no_rows_of_lost_ids_and_rebuilt_payloads() -> None:
+    receiver = settled(segmentation=SMALL)
+    for number in range(6):
+        receiver.receive(*messages_of(PAYLOAD, wrap_time_ns=NOW + number + 1))
+    receiver.receive(*(single(f"after {name}", name) for name in "abcdef"))
+    receiver.advance(TIMEOUT)
+    assert (len(receiver.rows_of(LostRecord)), len(receiver.rows_of(CompletedRecord))) == (6, 6)
+    lower = Participant(
+        BOB,
+        now=receiver.now,
+        snapshot=receiver.snapshot(),
+        sds=replace(NO_FILTER, max_lost_ids=2),
+        segmentation=replace(SMALL, max_completed_payloads=3),
+    )
+    assert (len(lower.rows_of(LostRecord)), len(lower.rows_of(CompletedRecord))) == (2, 3)
 
 
 def test_bytes_that_belong_to_nothing_known_are_deleted() -> None:

@@ -64,8 +64,8 @@ def test_an_id_is_looked_for_from_being_named_until_it_is_found() -> None:
     gaps = make_gaps()
     gaps.look_for(sync_message(*entries("a", "b")))
     assert list(gaps.missing.messages) == ["a", "b"]
-    gaps.found("a")
-    gaps.found("never named")
+    gaps.stop_looking("a")
+    gaps.stop_looking("never named")
     assert list(gaps.missing.messages) == ["b"]
     assert gaps.state.outbox.take().events == []
 
@@ -73,7 +73,7 @@ def test_an_id_is_looked_for_from_being_named_until_it_is_found() -> None:
 def test_what_is_given_up_is_no_longer_looked_for_and_nothing_is_said() -> None:
     gaps = make_gaps()
     gaps.look_for(sync_message(*entries("a")))
-    gaps.give_up("a")
+    gaps.stop_looking("a")
     assert len(gaps.missing) == 0
     assert gaps.state.outbox.take().events == []
     gaps.look_for(sync_message(*entries("a")))
@@ -455,6 +455,34 @@ def test_what_is_looked_for_is_asked_of_others_until_it_is_found() -> None:
     assert receiver.status().repair_requests == 1
     receiver.receive(single("m2"))
     assert receiver.status().repair_requests == 0
+
+
+def test_what_a_sync_asked_for_that_did_not_go_out_is_asked_for_again_soon() -> None:
+    receiver = settled()
+    receiver.receive(single("m2", "m1"))
+    receiver.published()
+    asking = []
+    while not asking:
+        receiver.advance(SECOND)
+        asking = [item for item in receiver.syncs if item.message.repair_request]
+    receiver.failed(asking[0].segment_id)
+    receiver.advance(5 * SECOND)
+    asking = [item for item in receiver.syncs if item.message.repair_request]
+    assert len(asking) == 2
+
+
+def test_what_a_message_asked_for_that_never_went_out_is_asked_for_again_soon() -> None:
+    receiver = settled()
+    receiver.receive(single("m2", "m1"))
+    receiver.published()
+    while not receiver.machine.state.repairs.is_due:
+        receiver.advance(SECOND // 10)
+    receiver.send(b"carries the request")
+    assert receiver.transmissions[-1].message.repair_request
+    receiver.failed(receiver.transmissions[-1].segment_id, retryable=False)
+    before = len(receiver.syncs)
+    receiver.advance(5 * SECOND)
+    assert any(item.message.repair_request for item in receiver.syncs[before:])
 
 
 def test_what_is_given_up_is_not_asked_of_others_either() -> None:

@@ -283,6 +283,55 @@ def test_the_original_of_a_rebuilt_segment_that_comes_after_all_can_be_sent_agai
     assert [item.data for item in answers(bob)] == [second.encode()]
 
 
+# --- Equal contents under one id -----------------------------------------------------------------
+
+BY_CONTENT = replace(NO_FILTER, message_id="content")
+
+
+def ask_bob(bob: Participant, message_id: str, number: int = 0) -> list[bytes]:
+    """Ask bob for a message of his; return what he answers."""
+    before = len(answers(bob))
+    bob.receive(asking(message_id, original=BOB, number=number))
+    bob.advance(0)
+    return [item.data for item in answers(bob)[before:]]
+
+
+@pytest.mark.parametrize("ending", ["acknowledged", "failed", "waiting", "reopened"])
+def test_an_equal_message_sent_again_leaves_the_first_to_be_had(ending: str) -> None:
+    bob = settled(sds=BY_CONTENT)
+    first = bob.send(b"equal")
+    bob.published()
+    sent = bob.last(f"{first}:1")
+    bob.receive(sync_message(HistoryEntry(sent.message.message_id), sender_id=CAROL))
+    assert sent.message.message_id in bob.machine.state.archive
+    second = bob.send(b"equal")
+    assert bob.last(f"{second}:1").data == sent.data
+    if ending == "acknowledged":
+        bob.published()
+        named = HistoryEntry(sent.message.message_id)
+        bob.receive(sync_message(named, sender_id=CAROL, lamport=NOW_MS + 1))
+    elif ending == "failed":
+        bob.failed(f"{second}:1", retryable=False)
+    elif ending == "reopened":
+        bob = bob.reopened()
+    assert ask_bob(bob, sent.message.message_id) == [sent.data]
+
+
+def test_one_acknowledgement_of_two_equal_messages_leaves_the_one_that_went_out() -> None:
+    bob = settled(sds=BY_CONTENT, budget=limited(2))
+    first = bob.send(b"equal")
+    bob.published()
+    second = bob.send(b"equal")
+    sent = bob.last(f"{first}:1")
+    bob.receive(sync_message(HistoryEntry(sent.message.message_id), sender_id=CAROL))
+    assert bob.request(first).is_final
+    assert bob.request(second).is_final
+    archived = bob.machine.state.archive.find(sent.message.message_id)
+    assert archived is not None
+    assert archived.data == sent.data
+    assert bob.reopened().status().full_messages == bob.status().full_messages
+
+
 def test_without_repair_nobody_is_answered() -> None:
     bob = settled(sds=replace(NO_FILTER, enable_repair=False))
     bob.receive(single("m1"), asking("m1"))
