@@ -110,7 +110,7 @@ def test_bytes_mean_what_they_mean_to_the_peer(record: Record) -> None:
 
 @pytest.mark.parametrize("record", records("bloom", skip="explicit_k"))
 def test_filter_has_the_bytes_of_the_peers_filter(record: Record) -> None:
-    """The peer can also be told a hash count, and then sizes a filter by a table; ours cannot."""
+    """Those for which the peer was told a hash count have a test of their own."""
     bloom = BloomFilter(record["capacity"], record["error_rate"])
     assert bloom.shape.hash_count == record["k_hashes"]
     assert bloom.shape.bit_count == record["total_bits"]
@@ -128,6 +128,31 @@ def test_filter_of_the_peer_answers_lookups_as_it_does_there(record: Record) -> 
     assert tuple(item in bloom for item in items) == answers
     pairs = [hash_pair(item) for item in items]
     assert tuple(bloom.shape.matches(data, pairs)) == answers
+
+
+@pytest.mark.parametrize(
+    "record",
+    [item for item in VECTORS["bloom"] if item.get("explicit_k")],
+    ids=lambda item: f"k={item['explicit_k']} of {item['capacity']}",
+)
+def test_filter_with_a_hash_count_of_its_own_has_the_same_layout(record: Record) -> None:
+    """The peer can be told a hash count; ours cannot, but its bits and its bytes are laid out alike."""
+    shape = BloomShape(record["capacity"], record["error_rate"])
+    sizes = {
+        "hash_count": record["k_hashes"],
+        "bit_count": record["total_bits"],
+        "byte_length": record["bytes_len"],
+    }
+    for name, value in sizes.items():
+        object.__setattr__(shape, name, value)
+    data = bytearray(record["bytes_len"])
+    for item in record["inserted"]:
+        for n in range(record["k_hashes"]):
+            word, bit = divmod(nth_hash(item, n, record["total_bits"]), 64)
+            data[8 * word + 7 - bit // 8] |= 1 << bit % 8
+    assert bytes(data) == blob(record["bytes"])
+    for item, answer in record["lookups"]:
+        assert shape.has_pair(blob(record["bytes"]), hash_pair(item)) is answer
 
 
 @pytest.mark.parametrize("record", records("bloom"))
