@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
+from reliable_channel.core.assembly import assemble
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.rate_limit import ChannelBudget
-from reliable_channel.core.reassembly import IncomingPayload, Reassembler, assemble, set_digest
+from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets

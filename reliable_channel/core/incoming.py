@@ -23,7 +23,8 @@ from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.outgoing import OutgoingPipeline
-from reliable_channel.core.reassembly import IncomingPayload, Reassembler, SetKey, set_digest
+from reliable_channel.core.payload import IncomingPayload, SetKey
+from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets

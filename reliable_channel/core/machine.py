@@ -27,8 +27,9 @@ from reliable_channel.core.dispatch import QUEUE_TIMER, DispatchQueue
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.incoming import IncomingPipeline
 from reliable_channel.core.outgoing import OutgoingPipeline
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
-from reliable_channel.core.reassembly import IncomingPayload, Reassembler
+from reliable_channel.core.reassembly import Reassembler
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.core.restore import (
     check_kept,

@@ -1,9 +1,9 @@
 """Segments to payloads: collects the segments of a set until any k of its k+m are there.
 
-It must not know about causal order: a completed payload goes to ``sds.causal``. Segments that disagree about anything
-that identifies a payload belong to different sets. Those that agree and have other bytes, for one index, are
-*candidates*: anybody can make one, so none keeps the others away and none ends the set
-(docs/adr/0013-what-a-stranger-may-not-do.md).
+Segments that disagree about anything that identifies a payload belong to different sets. Those that agree and have
+other bytes, for one index, are *candidates*: anybody can make one, so none keeps the others away and none ends the set
+(docs/adr/0013-what-a-stranger-may-not-do.md). It must not know about causal order (``sds.causal``) nor put payloads
+together (``assembly``).
 
 Spec: LIP-243 (Segmentation), Reassembly.
 """
@@ -11,23 +11,14 @@ Spec: LIP-243 (Segmentation), Reassembly.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from reliable_channel.config import SegmentationConfig
-from reliable_channel.core import reed_solomon
-from reliable_channel.core.hashing import keccak256, zeros_until
+from reliable_channel.core.hashing import keccak256
+from reliable_channel.core.payload import Candidate, IncomingPayload, SetKey
 from reliable_channel.core.sds.log import history_octets
-from reliable_channel.core.wire import HistoryEntry, SegmentMessage
-from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
-
-SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
-"""sender, payload hash, wrap time, data count, parity count, payload length, parity code."""
-
-PARITY_CODES: Final = ("leopard", "reedsolo")
-"""Names of the values of the ``parity_code`` field."""
+from reliable_channel.core.wire import SegmentMessage
+from reliable_channel.types import MessageId, ParticipantId
 
 MAX_CANDIDATES: Final = 4
 """Segments that are held for one index: the true one and a few that somebody made up, in whichever order they come."""
@@ -35,132 +26,6 @@ MAX_CANDIDATES: Final = 4
 MAX_NAMED_CANDIDATES: Final = 4
 """As many again for those that the candidates of the next index name: the true segments name each other, so a stranger
 who was faster has to make up whole chains to keep one out."""
-
-MAX_ASSEMBLIES: Final = 8
-"""Times that one received segment may have a payload put together and hashed."""
-
-MAX_PARITY_CHOICES: Final = 64
-"""Combinations of parity segments that are looked at, of which those with two candidates of one index are left out."""
-
-
-class Candidate(NamedTuple):
-    """One of several segments for one data index."""
-
-    chunk: bytes
-    message_id: MessageId
-    lamport: int
-    history: tuple[HistoryEntry, ...]
-
-
-@dataclass(slots=True, eq=False)
-class IncomingPayload:
-    """A payload on its way in: incomplete, then complete and perhaps parked.
-
-    Attributes:
-        serial: Distinguishes payloads within a channel's run.
-        key: What identifies its set.
-        ephemeral: It is outside causal order: not known, not logged, not parked.
-        data: Chunks by data segment index, of the first candidate each.
-        parity: Chunks by parity segment index, of the first candidate each.
-        ids: Message id by data segment index, received or rebuilt.
-        lamports: Lamport time by data segment index.
-        histories: What each data segment names, by index; empty once complete.
-        rivals: Further candidates by data segment index; most often there are none.
-        parity_rivals: Further chunks by parity segment index.
-        failures: Times that it could not be put together.
-        dependencies: Entries of its segments' histories by id, own ids included until it completes.
-        unmet: Ids it waits for, once complete.
-        octets: Bytes it holds.
-        completed_ns: When it became complete; 0 before.
-        message: The payload, once complete.
-    """
-
-    serial: int
-    key: SetKey
-    ephemeral: bool
-    data: dict[int, bytes] = field(default_factory=dict)
-    parity: dict[int, bytes] = field(default_factory=dict)
-    ids: dict[int, MessageId] = field(default_factory=dict)
-    lamports: dict[int, int] = field(default_factory=dict)
-    histories: dict[int, tuple[HistoryEntry, ...]] = field(default_factory=dict)
-    rivals: dict[int, list[Candidate]] = field(default_factory=dict)
-    parity_rivals: dict[int, list[bytes]] = field(default_factory=dict)
-    failures: int = 0
-    dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
-    unmet: dict[MessageId, None] = field(default_factory=dict)
-    octets: int = 0
-    completed_ns: Nanoseconds = 0
-    message: bytes = b""
-
-    @property
-    def sender_id(self) -> ParticipantId:
-        """Who sent it."""
-        return self.key[0]
-
-    @property
-    def data_count(self) -> int:
-        """Data segments that it has in all."""
-        return self.key[3]
-
-    @property
-    def position(self) -> tuple[int, MessageId]:
-        """Lamport time and id of its first known segment: its place in the order of messages."""
-        index = min(self.ids)
-        return self.lamports[index], self.ids[index]
-
-    @property
-    def message_id(self) -> MessageId:
-        """Id of the first data segment, or of the first known one where that cannot be inferred."""
-        return self.ids[min(self.ids)]
-
-    def drop_id(self, message_id: MessageId) -> None:
-        """Forget the id of one data segment; its bytes, once part of the whole, stay."""
-        index = next(index for index, item in self.ids.items() if item == message_id)
-        del self.ids[index], self.lamports[index]
-
-    def held_ids(self) -> list[MessageId]:
-        """Return the ids of all its data segments, further candidates included."""
-        rivals = [item.message_id for items in self.rivals.values() for item in items]
-        return [*self.ids.values(), *rivals]
-
-    def candidates(self, index: int) -> list[Candidate]:
-        """Return what is held for a data index, in the order in which it came."""
-        first = Candidate(
-            self.data[index],
-            self.ids.get(index, ""),
-            self.lamports.get(index, 0),
-            self.histories.get(index, ()),
-        )
-        return [first, *self.rivals.get(index, ())]
-
-    def enter(
-        self, index: int, message_id: MessageId, lamport: int, history: tuple[HistoryEntry, ...]
-    ) -> None:
-        """Say which message the data segment that was added last came in."""
-        if self.ids.setdefault(index, message_id) == message_id:
-            self.lamports[index] = lamport
-            self.histories[index] = history
-            for entry in history:
-                self.dependencies.setdefault(entry.message_id, entry)
-        else:
-            last = self.rivals[index][-1]
-            self.rivals[index][-1] = Candidate(last.chunk, message_id, lamport, history)
-
-    def choose(self, index: int, chosen: Candidate) -> None:
-        """Put a candidate in the place of the first one, which becomes one of the others."""
-        first, *others = self.candidates(index)
-        if chosen is first or chosen == first:
-            return
-        self.rivals[index] = [first, *(item for item in others if item is not chosen)]
-        for entry in first.history:
-            self.dependencies.pop(entry.message_id, None)
-        self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
-
-    def gather(self) -> None:
-        """Let it depend on what its first candidates name, again: some entries went with others."""
-        for history in self.histories.values():
-            for entry in history:
-                self.dependencies.setdefault(entry.message_id, entry)
 
 
 class Reassembler:
@@ -365,168 +230,3 @@ def has_place(payload: IncomingPayload, segment: SegmentMessage, message_id: Mes
             for entry in item.history
         )
     )
-
-
-def assemble(payload: IncomingPayload, latest: SegmentMessage | None = None) -> bytes | None:
-    """Return the payload that the segments of a complete set make, or None when they make no such payload.
-
-    Missing data segments are rebuilt from parity and put into ``payload.data``; of several candidates the right ones
-    come first afterwards. The hash is always checked. Where it does not match, the set is as before.
-
-    Args:
-        payload: A complete set.
-        latest: The segment it was given last: what does without it was tried before. None to try everything.
-
-    At most ``MAX_ASSEMBLIES`` are tried.
-    """
-    for chosen, parity in islice(attempts(payload, latest), MAX_ASSEMBLIES):
-        data = (
-            {index: item.chunk for index, item in chosen.items()} if chosen else payload.data.copy()
-        )
-        message = put_together(payload.key, data, parity)
-        if message is not None:
-            for index, item in chosen.items():
-                payload.choose(index, item)
-            if chosen:
-                payload.gather()
-            payload.data = data
-            return message
-        payload.failures += 1
-    return None
-
-
-Attempt: TypeAlias = tuple[dict[int, Candidate], dict[int, bytes]]
-"""Data candidates by index, empty for the only ones there are, and parity chunks by index."""
-
-
-def attempts(payload: IncomingPayload, latest: SegmentMessage | None) -> Iterator[Attempt]:
-    """Yield what may make the payload, the likeliest first.
-
-    Each candidate of the last index gets the same share: only one of them is the end of the true chain.
-    """
-    if not payload.rivals:
-        for parity in parity_choices(payload, latest):
-            yield {}, parity
-        return
-    options = {index: payload.candidates(index) for index in sorted(payload.data, reverse=True)}
-    if latest is not None and not latest.is_parity:
-        index = latest.data_segment_index
-        options[index] = [item for item in options[index] if item.chunk is latest.payload]
-    order = list(options)
-    share = max(1, MAX_ASSEMBLIES // len(options[order[0]]))
-    for last in options[order[0]]:
-        pairs = (
-            (chosen, parity)
-            for chosen in chains(options, order, last)
-            for parity in parity_choices(payload, latest)
-        )
-        yield from islice(pairs, share)
-
-
-def chains(
-    options: dict[int, list[Candidate]], order: Sequence[int], last: Candidate
-) -> Iterator[dict[int, Candidate]]:
-    """Yield a candidate for each index, ending in the given one; those that name each other come first.
-
-    A sender fixes the histories of a payload's segments in one step, so each of them names the one before.
-
-    Args:
-        options: Candidates by index.
-        order: The indices, last to first.
-        last: Of the last index.
-    """
-    stack = [(1, {order[0]: last})]
-    while stack:
-        place, chosen = stack.pop()
-        while place < len(order) and len(options[order[place]]) == 1:
-            chosen[order[place]] = options[order[place]][0]
-            place += 1
-        if place == len(order):
-            yield chosen
-            continue
-        named = {entry.message_id for entry in chosen[order[place - 1]].history}
-        ranked = sorted(options[order[place]], key=lambda item: item.message_id not in named)
-        stack += [(place + 1, {**chosen, order[place]: item}) for item in reversed(ranked)]
-
-
-def parity_choices(
-    payload: IncomingPayload, latest: SegmentMessage | None
-) -> Iterator[dict[int, bytes]]:
-    """Yield parity segments that may stand in for the missing data segments, just enough of them."""
-    missing = payload.data_count - len(payload.data)
-    is_parity = latest is not None and latest.is_parity
-    if not missing:
-        if not is_parity:
-            yield {}
-        return
-    shards = [
-        (index, chunk)
-        for index, first in payload.parity.items()
-        for chunk in (first, *payload.parity_rivals.get(index, ()))
-    ]
-    needed: tuple[tuple[int, bytes], ...] = ()
-    if latest is not None and is_parity:
-        needed = ((latest.parity_segment_index, latest.payload),)
-        shards = [item for item in shards if item[0] != latest.parity_segment_index]
-    for rest in islice(combinations(shards, missing - len(needed)), MAX_PARITY_CHOICES):
-        choice = dict((*needed, *rest))
-        if len(choice) == missing:
-            yield choice
-
-
-def put_together(key: SetKey, data: dict[int, bytes], parity: dict[int, bytes]) -> bytes | None:
-    """Return the payload that data and parity segments make, or None when its hash is another one.
-
-    Args:
-        key: What identifies the set.
-        data: Chunks by data segment index; rebuilt ones are added.
-        parity: Chunks by parity segment index.
-    """
-    if len(data) < key[3] and not rebuild(key, data, parity):
-        return None
-    message = data[0] if len(data) == 1 else b"".join([data[index] for index in range(len(data))])
-    return message if keccak256(message) == key[1] else None
-
-
-def rebuild(key: SetKey, data: dict[int, bytes], parity: dict[int, bytes]) -> bool:
-    """Rebuild missing data segments from parity; say whether that was possible.
-
-    Shards are zero-padded to the chunk for coding; the last data segment travels unpadded.
-    """
-    count, parity_count, code = key[3], key[4], key[6]
-    chunk = max(map(len, (*data.values(), *parity.values())))
-    shards = [data[index].ljust(chunk, b"\0") if index in data else None for index in range(count)]
-    if code >= len(PARITY_CODES):
-        return False
-    try:
-        rebuilt = reed_solomon.recover(
-            shards, [parity.get(index) for index in range(parity_count)], PARITY_CODES[code]
-        )
-    except (reed_solomon.UnrecoverableError, ValueError):
-        return False
-    last = data.get(count - 1)
-    for index in range(count):
-        data.setdefault(index, rebuilt[index])
-    if last is None:
-        return cut_last(key, data, chunk)
-    return True
-
-
-def cut_last(key: SetKey, data: dict[int, bytes], chunk: int) -> bool:
-    """Cut the padding off a rebuilt last segment; say whether a length was found.
-
-    Where the sender gave no length, trailing zero bytes are cut until the hash matches.
-    """
-    digest, count, length = key[1], key[3], key[5]
-    last_index = count - 1
-    last = data[last_index]
-    if length:
-        data[last_index] = last[: length - last_index * chunk]
-        return True
-    shortest = last.rstrip(b"\0")
-    head = b"".join([*(data[index] for index in range(last_index)), shortest])
-    zeros = zeros_until(head, digest, len(last) - len(shortest))
-    if zeros is None:
-        return False
-    data[last_index] = last[: len(shortest) + zeros]
-    return True

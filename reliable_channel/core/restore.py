@@ -14,8 +14,8 @@ from typing import Final
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.outgoing import OutgoingPipeline
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.rate_limit import TrafficClass
-from reliable_channel.core.reassembly import IncomingPayload
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
 from reliable_channel.core.sds.archive import ArchivedMessage
 from reliable_channel.core.sds.bloom import hash_pair

@@ -14,7 +14,9 @@ from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConf
 from reliable_channel.core.effects import Effects, Fetch, Publish
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus, RequestStatus
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
+from reliable_channel.core.reassembly import Reassembler
 from reliable_channel.core.reed_solomon import encode_parity
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import ChannelEvent, MessageLostEvent, MessageReceivedEvent
@@ -269,6 +271,30 @@ def concurrent(*names: str) -> list[SdsMessage]:
         content_message(cut(name.encode())[0], sender_id=name, lamport=NOW_MS + number)
         for number, name in enumerate(names)
     ]
+
+
+# --- Sets of segments ------------------------------------------------------------------------------
+
+
+def collect_set(segments: list[SegmentMessage], *, sender_id: str = ALICE) -> IncomingPayload:
+    """Return the set that segments make in a reassembler of their own."""
+    reassembler = Reassembler(SegmentationConfig())
+    payload = None
+    for segment in segments:
+        key = reassembler.key_of(sender_id, segment)
+        assert reassembler.refusal(key, segment) is None
+        payload = reassembler.add(key, segment, ephemeral=False)
+    assert payload is not None
+    assert reassembler.is_complete(payload)
+    return payload
+
+
+def offer(
+    reassembler: Reassembler, segment: SegmentMessage, sender_id: str = ALICE
+) -> str | IncomingPayload:
+    """Offer a segment; return the reason of its refusal or its set."""
+    key = reassembler.key_of(sender_id, segment)
+    return reassembler.refusal(key, segment) or reassembler.add(key, segment, ephemeral=False)
 
 
 # --- Machines ------------------------------------------------------------------------------------

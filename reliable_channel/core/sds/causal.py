@@ -17,7 +17,7 @@ from typing import Final
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
-from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.sds.cycles import components
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.core.wire import HistoryEntry

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.missing import (
     FETCH_TIMER,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.acceptance import Arrival
-from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import BodyRecord, DebtRecord, PendingRecord
 from reliable_channel.types import SECOND

@@ -9,7 +9,7 @@ import pytest
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
-from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.sds.causal import (
     CYCLE_LOOKS,
     CYCLE_WAIT_NS,

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from reliable_channel.config import SegmentationConfig
-from reliable_channel.core.reassembly import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage

@@ -1,0 +1,138 @@
+"""A payload on its way in: its segments, of which several may claim one place, until it is whole and delivered.
+
+It must not decide what is taken (``reassembly``), what makes the whole (``assembly``) or when its turn has come
+(``sds.causal``).
+
+Spec: LIP-243 (Segmentation), Reassembly; docs/adr/0013-what-a-stranger-may-not-do.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
+
+SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
+"""sender, payload hash, wrap time, data count, parity count, payload length, parity code."""
+
+
+class Candidate(NamedTuple):
+    """One of several segments for one data index."""
+
+    chunk: bytes
+    message_id: MessageId
+    lamport: int
+    history: tuple[HistoryEntry, ...]
+
+
+@dataclass(slots=True, eq=False)
+class IncomingPayload:
+    """A payload on its way in: incomplete, then complete and perhaps parked.
+
+    Attributes:
+        serial: Distinguishes payloads within a channel's run.
+        key: What identifies its set.
+        ephemeral: It is outside causal order: not known, not logged, not parked.
+        data: Chunks by data segment index, of the first candidate each.
+        parity: Chunks by parity segment index, of the first candidate each.
+        ids: Message id by data segment index, received or rebuilt.
+        lamports: Lamport time by data segment index.
+        histories: What each data segment names, by index; empty once complete.
+        rivals: Further candidates by data segment index; most often there are none.
+        parity_rivals: Further chunks by parity segment index.
+        failures: Times that it could not be put together.
+        dependencies: Entries of its segments' histories by id, own ids included until it completes.
+        unmet: Ids it waits for, once complete.
+        octets: Bytes it holds.
+        completed_ns: When it became complete; 0 before.
+        message: The payload, once complete.
+    """
+
+    serial: int
+    key: SetKey
+    ephemeral: bool
+    data: dict[int, bytes] = field(default_factory=dict)
+    parity: dict[int, bytes] = field(default_factory=dict)
+    ids: dict[int, MessageId] = field(default_factory=dict)
+    lamports: dict[int, int] = field(default_factory=dict)
+    histories: dict[int, tuple[HistoryEntry, ...]] = field(default_factory=dict)
+    rivals: dict[int, list[Candidate]] = field(default_factory=dict)
+    parity_rivals: dict[int, list[bytes]] = field(default_factory=dict)
+    failures: int = 0
+    dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
+    unmet: dict[MessageId, None] = field(default_factory=dict)
+    octets: int = 0
+    completed_ns: Nanoseconds = 0
+    message: bytes = b""
+
+    @property
+    def sender_id(self) -> ParticipantId:
+        """Who sent it."""
+        return self.key[0]
+
+    @property
+    def data_count(self) -> int:
+        """Data segments that it has in all."""
+        return self.key[3]
+
+    @property
+    def position(self) -> tuple[int, MessageId]:
+        """Lamport time and id of its first known segment: its place in the order of messages."""
+        index = min(self.ids)
+        return self.lamports[index], self.ids[index]
+
+    @property
+    def message_id(self) -> MessageId:
+        """Id of the first data segment, or of the first known one where that cannot be inferred."""
+        return self.ids[min(self.ids)]
+
+    def drop_id(self, message_id: MessageId) -> None:
+        """Forget the id of one data segment; its bytes, once part of the whole, stay."""
+        index = next(index for index, item in self.ids.items() if item == message_id)
+        del self.ids[index], self.lamports[index]
+
+    def held_ids(self) -> list[MessageId]:
+        """Return the ids of all its data segments, further candidates included."""
+        rivals = [item.message_id for items in self.rivals.values() for item in items]
+        return [*self.ids.values(), *rivals]
+
+    def candidates(self, index: int) -> list[Candidate]:
+        """Return what is held for a data index, in the order in which it came."""
+        first = Candidate(
+            self.data[index],
+            self.ids.get(index, ""),
+            self.lamports.get(index, 0),
+            self.histories.get(index, ()),
+        )
+        return [first, *self.rivals.get(index, ())]
+
+    def enter(
+        self, index: int, message_id: MessageId, lamport: int, history: tuple[HistoryEntry, ...]
+    ) -> None:
+        """Say which message the data segment that was added last came in."""
+        if self.ids.setdefault(index, message_id) == message_id:
+            self.lamports[index] = lamport
+            self.histories[index] = history
+            for entry in history:
+                self.dependencies.setdefault(entry.message_id, entry)
+        else:
+            last = self.rivals[index][-1]
+            self.rivals[index][-1] = Candidate(last.chunk, message_id, lamport, history)
+
+    def choose(self, index: int, chosen: Candidate) -> None:
+        """Put a candidate in the place of the first one, which becomes one of the others."""
+        first, *others = self.candidates(index)
+        if chosen is first or chosen == first:
+            return
+        self.rivals[index] = [first, *(item for item in others if item is not chosen)]
+        for entry in first.history:
+            self.dependencies.pop(entry.message_id, None)
+        self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
+
+    def gather(self) -> None:
+        """Let it depend on what its first candidates name, again: some entries went with others."""
+        for history in self.histories.values():
+            for entry in history:
+                self.dependencies.setdefault(entry.message_id, entry)

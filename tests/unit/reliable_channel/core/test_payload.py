@@ -1,0 +1,54 @@
+"""A payload on its way in: how it is named and placed, and which of its candidates come first."""
+
+from __future__ import annotations
+
+from reliable_channel.core.payload import Candidate, IncomingPayload
+from tests.support.builders import ALICE, collect_set, cut, entry
+
+PAYLOAD = bytes(range(150))
+
+
+def test_a_payload_is_named_and_placed_by_its_first_known_segment() -> None:
+    payload = collect_set(cut(PAYLOAD))
+    payload.ids.update({2: "c", 1: "b"})
+    payload.lamports.update({2: 12, 1: 11})
+    assert payload.message_id == "b"
+    assert payload.position == (11, "b")
+    assert payload.sender_id == ALICE
+    assert payload.data_count == 3
+
+
+def contested() -> IncomingPayload:
+    """Return a payload for whose second place there are two candidates."""
+    payload = collect_set(cut(PAYLOAD))
+    for index in range(3):
+        payload.enter(index, f"m{index}", 10 + index, (entry(f"before {index}"),))
+    payload.rivals[1] = [Candidate(b"other", "rival", 11, (entry("elsewhere"),))]
+    return payload
+
+
+def test_the_first_candidate_of_an_index_is_that_which_came_first() -> None:
+    payload = contested()
+    assert [item.message_id for item in payload.candidates(1)] == ["m1", "rival"]
+    assert payload.held_ids() == ["m0", "m1", "m2", "rival"]
+
+
+def test_a_chosen_candidate_takes_the_first_place_with_all_that_it_says() -> None:
+    payload = contested()
+    payload.choose(1, payload.candidates(1)[1])
+    payload.gather()
+    assert (payload.ids[1], payload.data[1]) == ("rival", b"other")
+    assert [item.message_id for item in payload.candidates(1)] == ["rival", "m1"]
+    assert set(payload.dependencies) == {"before 0", "elsewhere", "before 2"}
+
+
+def test_choosing_the_first_candidate_changes_nothing() -> None:
+    payload = contested()
+    payload.choose(1, payload.candidates(1)[0])
+    assert [item.message_id for item in payload.candidates(1)] == ["m1", "rival"]
+
+
+def test_a_dropped_id_leaves_the_others() -> None:
+    payload = contested()
+    payload.drop_id("m0")
+    assert payload.message_id == "m1"
