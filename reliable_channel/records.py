@@ -124,7 +124,11 @@ class OutgoingRecord:
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRecord:
-    """Bytes of a message, written once: ``content`` at send, ``header`` when its SDS bytes are frozen."""
+    """Bytes of a message, written once.
+
+    Of ours ``content`` at send, and ``header`` when its SDS bytes are frozen; of others ``message``, as it came. They
+    stay while the message is kept for repairs.
+    """
 
     key_fields: ClassVar[tuple[str, ...]] = ("message_id", "part")
     message_id: MessageId

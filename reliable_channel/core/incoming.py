@@ -22,13 +22,14 @@ from typing import Final
 from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
-from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.sds.acknowledgements import Acknowledgements
 from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.sds.responder import RepairResponder
+from reliable_channel.core.sds.sync import SyncScheduler
 from reliable_channel.core.sds.validation import refusal
 from reliable_channel.core.segmentation import check_segment, is_segmented
 from reliable_channel.core.state import ChannelState, salted_id
@@ -46,36 +47,39 @@ class IncomingPipeline:
 
     Args:
         state: What both directions share.
-        outgoing: Told what others' messages say about ours.
+        acknowledgements: Told what others' messages say about ours.
+        syncs: Told to look whether a sync that waits is still needed.
+        responder: Told what others ask for, and what somebody has just sent again.
         reassembler: Incomplete payloads.
         causal: Told what is outside the order.
         gaps: Told what a message names.
         acceptance: Where accepted messages are entered.
         delivery: Given payloads that are whole.
-        responder: Told what others ask for, and what somebody has just sent again.
         max_message_bytes: Largest encoded WakuMessage, bytes.
     """
 
     def __init__(
         self,
         state: ChannelState,
-        outgoing: OutgoingPipeline,
+        acknowledgements: Acknowledgements,
+        syncs: SyncScheduler,
+        responder: RepairResponder,
         reassembler: Reassembler,
         causal: CausalOrder,
         gaps: Gaps,
         acceptance: Acceptance,
         delivery: Delivery,
-        responder: RepairResponder,
         max_message_bytes: int,
     ) -> None:
         self.state = state
-        self.outgoing = outgoing
+        self.acknowledgements = acknowledgements
+        self.syncs = syncs
+        self.responder = responder
         self.reassembler = reassembler
         self.causal = causal
         self.gaps = gaps
         self.acceptance = acceptance
         self.delivery = delivery
-        self.responder = responder
         self.max_message_bytes = max_message_bytes
         self.proven_ephemerals = IdRing(MET_RING)
 
@@ -245,11 +249,11 @@ class IncomingPipeline:
         if message.sender_id != state.sender_id:
             state.participants.hear(message.sender_id, now)
             bloom_filter = message.bloom_filter if fresh else None
-            self.outgoing.hear(message.sender_id, message.causal_history, bloom_filter, now)
+            self.acknowledgements.hear(message.sender_id, message.causal_history, bloom_filter, now)
             state.debt.hear(message.sender_id, message.causal_history)
             if fresh and message.repair_request and self.is_live(message, arrival):
                 self.responder.requested(message)
-            self.outgoing.drop_needless_sync()
+            self.syncs.drop_needless()
         group = state.group(now)
         if message.kind is SdsKind.SYNC:
             # Somebody who lacks what we have must not keep us from saying so.

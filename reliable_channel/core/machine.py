@@ -188,13 +188,14 @@ class ChannelMachine:
         )
         self.incoming = IncomingPipeline(
             self.state,
-            self.outgoing,
+            self.outgoing.acknowledgements,
+            self.outgoing.syncs,
+            self.outgoing.responder,
             self.reassembler,
             self.causal,
             self.gaps,
             self.acceptance,
             self.delivery,
-            self.outgoing.responder,
             max_message_bytes,
         )
         self.started = False

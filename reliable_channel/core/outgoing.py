@@ -64,8 +64,6 @@ class OutgoingPipeline:
         composer: Makes the bytes.
         syncs: Lets sync messages wait for their turn.
         responder: Answers others' repair requests.
-        hear: What the way in calls with the evidence in a message of others.
-        drop_needless_sync: What it calls after that.
     """
 
     def __init__(
@@ -80,8 +78,6 @@ class OutgoingPipeline:
         self.composer = MessageComposer(state, passing, segmenter.sync_entry_room)
         self.syncs = SyncScheduler(state.sync, queue, state.group)
         self.responder = RepairResponder(state, self.book, queue)
-        self.hear = self.acknowledgements.hear
-        self.drop_needless_sync = self.syncs.drop_needless
         self.unannounced: list[Request] = []
 
     # -- send -------------------------------------------------------------------------------------

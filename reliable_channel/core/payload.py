@@ -93,11 +93,6 @@ class IncomingPayload:
         index = next(index for index, item in self.ids.items() if item == message_id)
         del self.ids[index], self.lamports[index]
 
-    def held_ids(self) -> list[MessageId]:
-        """Return the ids of all its data segments, further candidates included."""
-        rivals = [item.message_id for items in self.rivals.values() for item in items]
-        return [*self.ids.values(), *rivals]
-
     def candidates(self, index: int) -> list[Candidate]:
         """Return what is held for a data index, in the order in which it came."""
         first = Candidate(

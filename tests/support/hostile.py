@@ -128,7 +128,10 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
     timers = machine.state.timers
     status = machine.status()
     held = [*reassembler.sets.values(), *causal.parked.values()]
-    held_ids = {message_id for payload in held for message_id in payload.held_ids()}
+    held_ids = {message_id for payload in held for message_id in payload.ids.values()}
+    held_ids |= {
+        item.message_id for payload in held for items in payload.rivals.values() for item in items
+    }
     unlogged = [item for item in log.known.values() if not item.logged]
     # Those of open requests stay, and are not gone through for every message when they are all that there is.
     open_ids = len(book.outstanding) and len(book.outstanding) + sds.max_known_ids // 16
