@@ -48,7 +48,7 @@ def test_a_skip_for_want_of_a_program_fails_when_all_are_required(
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tmp_path],
+        [sys.executable, "-m", "pytest", "-rN", "-p", "no:cacheprovider", tmp_path],
         env={**env, "RELIABLE_CHANNEL_REQUIRE_ALL": value},
         cwd=tmp_path,
         capture_output=True,
