@@ -149,6 +149,7 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("error", Text, nullable=False),
         Column("leader", Text),
         Column("lamport_timestamp", BigInteger, nullable=False),
+        Column("parity_count", BigInteger, nullable=False),
         sqlite_with_rowid=False,
     ),
     OutgoingRecord: Table(

@@ -90,6 +90,7 @@ class RequestRecord:
     created_ns: Nanoseconds
     payload_bytes: int
     segment_count: int
+    """Data segments."""
     ephemeral: bool
     sent: bool
     state: str
@@ -99,6 +100,8 @@ class RequestRecord:
     """Who has acknowledged most of it; whoever came first to as many keeps that place."""
     lamport_timestamp: int = 0
     """Of its first segment, which with the log's rows gives the ids of a request that is final; 0 when ephemeral."""
+    parity_count: int = 0
+    """Parity segments."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)

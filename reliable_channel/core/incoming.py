@@ -193,12 +193,23 @@ class IncomingPipeline:
         self.state.outbox.count("duplicates")
         self.state.log.set_hint(known.message_id, arrival.transport_hash)
         if known.sender_id != self.state.sender_id:
-            holder = self.causal.holder.get(known.message_id)
-            held = known.segment_count if holder is None else len(holder.ids)
-            self.state.debt.add(known.message_id, known.payload, held)
+            self.owe_again(known)
             self.archive_rebuilt(message, arrival)
         self.listen(message, arrival, fresh=False)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+
+    def owe_again(self, known: KnownMessage) -> None:
+        """Owe all that we have of a payload: its sender may have sent one segment to ask for all.
+
+        Spec: docs/adr/0014-one-segment-asks-first.md.
+        """
+        holder = self.causal.holder.get(known.message_id)
+        if holder is None:
+            ours, held = self.state.log.payload_ids(known), known.segment_count
+        else:
+            ours, held = tuple(holder.ids.values()), len(holder.ids)
+        for message_id in dict.fromkeys((known.message_id, *ours)):
+            self.state.debt.add(message_id, known.payload, held)
 
     def archive_rebuilt(self, message: SdsMessage, arrival: Arrival) -> None:
         """Keep the original bytes of a segment that was rebuilt before they came: now others can be given them."""
@@ -316,7 +327,7 @@ class IncomingPipeline:
         self.state.outbox.count("segments_received")
         self.delivery.wait_for_rest(payload)
         self.acceptance.keep(message, payload)
-        self.after_accept(message, arrival)
+        self.after_accept(message, arrival, index)
         if self.reassembler.is_complete(payload):
             self.delivery.finish_set(payload, segment)
 
@@ -359,10 +370,10 @@ class IncomingPipeline:
         self.after_accept(message, arrival)
         self.causal.release_waiters((message.message_id,))
 
-    def after_accept(self, message: SdsMessage, arrival: Arrival) -> None:
+    def after_accept(self, message: SdsMessage, arrival: Arrival, index: int = 0) -> None:
         """Listen to an accepted message and look for what it names."""
         self.listen(message, arrival, fresh=True)
-        self.gaps.look_for(message)
+        self.gaps.look_for(message, index)
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
 
     # -- syncs and ephemerals ---------------------------------------------------------------------

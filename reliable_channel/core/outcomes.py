@@ -135,7 +135,7 @@ class Outcomes:
         request = segment.request
         error = (
             f"segment {segment.index + 1} of {request.segment_count} was not acknowledged after "
-            f"{segment.retransmissions} retransmissions; it reached the network, so there may be "
+            f"{segment.retransmissions + 1} timeouts; it reached the network, so there may be "
             "no need to send again"
         )
         self.finish(request, RequestState.DELIVERY_ERROR, error)
@@ -174,7 +174,7 @@ class Outcomes:
             self.let_go(segment, state)
         # An ephemeral payload is never acknowledged, so its parity helps also after it was sent.
         needless = state is not RequestState.SENT
-        parity_waiting = self.segmenter.parity_count(request.segment_count) if needless else 0
+        parity_waiting = request.parity_count if needless else 0
         for index in range(parity_waiting):
             parity_id = f"{request.request_id}:{request.segment_count + index + 1}"
             self.queue.discard(TrafficClass.PARITY, parity_id)

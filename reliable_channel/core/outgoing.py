@@ -128,6 +128,7 @@ class OutgoingPipeline:
             payload_bytes=len(data),
             segment_count=len(contents),
             ephemeral=ephemeral,
+            parity_count=self.segmenter.parity_count(len(contents)),
         )
         self.make_segments(request, contents, wrap_ns, now)
         self.book.open(request)
@@ -195,7 +196,7 @@ class OutgoingPipeline:
 
         Spec: LIP-243, Reed-Solomon; docs/wire.md, parity and causal order.
         """
-        if not self.segmenter.parity_count(len(contents)):
+        if not request.parity_count:
             return
         for index, content in enumerate(self.segmenter.add_parity(contents)):
             turn = ParityTurn(

@@ -17,6 +17,7 @@ from typing import Final
 
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import HashPair
+from reliable_channel.core.sds.rounds import RetransmissionRound
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
@@ -66,11 +67,11 @@ class OutgoingSegment:
         queued: It waits to be given to the node.
         propagated: The node has reported it at least once.
         transmissions: Times it was given to the node.
-        retransmissions: Transmissions after the first that was reported.
+        retransmissions: Timeouts after which it was sent again, or others of its request in its place.
         first_failure_ns: When the node first failed to take it, 0 when it did not.
         deadline_ns: When its acknowledgement timer ends; 0 when none runs.
         possible: Messages of each participant whose filter held its id.
-        spared: It was not sent again yet though its timer ended, because it is possibly acknowledged.
+        spared: Its timer ended and it was not sent again: it is possibly acknowledged, or others go first.
         segment_id: ``Req:k``, k from 1.
     """
 
@@ -145,6 +146,9 @@ class Request:
         leader: Who holds most.
         lamport: Lamport time of its first segment; 0 when ephemeral.
         propagated: Data segments propagated so far.
+        parity_count: Parity segments that go with them.
+        heard_ns: When somebody last acknowledged anything of it that was news.
+        round: What of it goes out again together.
     """
 
     request_id: RequestId
@@ -152,6 +156,7 @@ class Request:
     payload_bytes: int
     segment_count: int
     ephemeral: bool
+    parity_count: int = 0
     state: RequestState = RequestState.OPEN
     error: str = ""
     sent: bool = False
@@ -161,6 +166,8 @@ class Request:
     leader: ParticipantId | None = None
     lamport: int = 0
     propagated: int = 0
+    heard_ns: Nanoseconds = 0
+    round: RetransmissionRound = field(default_factory=RetransmissionRound)
 
     @property
     def is_final(self) -> bool:
@@ -201,6 +208,12 @@ class Request:
             self.leader = participant
         return True
 
+    def lacking(self) -> list[OutgoingSegment]:
+        """Return the segments that were given to the node and that the leader is not known to have."""
+        return [
+            item for item in self.segments if item.transmissions and not self.leader_has(item.index)
+        ]
+
     def counts(self) -> tuple[tuple[ParticipantId, int], ...]:
         """Return how many data segments each participant has."""
         return tuple((who, mask.bit_count()) for who, mask in self.acknowledged.items())
@@ -213,6 +226,7 @@ class Request:
             payload_bytes=self.payload_bytes,
             segment_count=self.segment_count,
             ephemeral=self.ephemeral,
+            parity_count=self.parity_count,
             sent=self.sent,
             state=str(self.state),
             error=self.error,

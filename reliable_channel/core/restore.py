@@ -78,6 +78,7 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             payload_bytes=row.payload_bytes,
             segment_count=row.segment_count,
             ephemeral=row.ephemeral,
+            parity_count=row.parity_count,
             state=RequestState(row.state),
             error=row.error,
             sent=row.sent,
@@ -184,6 +185,8 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
     outgoing.book.open(request)
+    if request.acknowledged:
+        request.heard_ns = now
     for segment in request.segments:
         if request.anybody_has(segment.index):
             outgoing.outcomes.propagated(segment, now)

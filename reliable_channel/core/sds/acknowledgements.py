@@ -23,6 +23,12 @@ from reliable_channel.types import MS, Nanoseconds, ParticipantId, RequestId
 MAX_FILTER_RATIO: Final = 0.6
 """A filter with more of its bits set says yes too easily to be evidence."""
 
+ROUND_SHARE: Final = 0.25
+"""Part of an acknowledgement timeout in which segments that time out belong to one round of retransmissions.
+
+As long is waited after news for more of it: of a large payload several syncs tell.
+"""
+
 
 class Acknowledgements:
     """Evidence about segments of ours, and the timers that run while there is none.
@@ -120,6 +126,7 @@ class Acknowledgements:
         self.state.outbox.put(request.acknowledgement_record(participant))
         self.state.outbox.put(request.record())
         self.state.outbox.count("acknowledgements")
+        request.heard_ns = now
         if request.is_final:
             self.outcomes.progress(request, now)
             return
@@ -127,8 +134,12 @@ class Acknowledgements:
             self.outcomes.delivered(request, now)
             return
         for segment in request.segments:
-            if segment.transmissions and request.leader_has(segment.index):
+            if not segment.transmissions:
+                continue
+            if request.leader_has(segment.index):
                 self.stop_repeating(segment, now)
+            elif segment.spared:
+                self.hasten(segment, now)
         self.outcomes.progress(request, now)
 
     def stop_repeating(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
@@ -146,6 +157,18 @@ class Acknowledgements:
         self.outcomes.propagated(segment, now)
         self.start_timer(segment, now)
 
+    def hasten(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Let the timer of a segment end soon that was not sent again for want of news: now there is some."""
+        soon = now + int(self.wait_ns(segment) * ROUND_SHARE)
+        if soon < segment.deadline_ns:
+            segment.deadline_ns = soon
+            self.state.timers.set(("ack", segment.segment_id), soon)
+
+    def wait_ns(self, segment: OutgoingSegment) -> Nanoseconds:
+        """Return how long a segment's acknowledgement is waited for, nanoseconds."""
+        wait = self.state.sds.acknowledgement_timeout_ms * MS
+        return int(wait * self.backoff**segment.retransmissions)
+
     def start_timer(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
         """Let the acknowledgement timer run: it starts when the node has reported, never before.
 
@@ -153,21 +176,22 @@ class Acknowledgements:
         """
         if segment.request.ephemeral:
             return
-        wait = self.state.sds.acknowledgement_timeout_ms * MS
-        segment.deadline_ns = now + int(wait * self.backoff**segment.retransmissions)
+        segment.deadline_ns = now + self.wait_ns(segment)
         self.state.timers.set(("ack", segment.segment_id), segment.deadline_ns)
 
     def timed_out(self, segment_id: RequestId, now: Nanoseconds) -> None:
         """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it.
 
-        Where a filter says that somebody may have it, the timer runs a second time before it is sent again.
+        Where a filter says that somebody may have it, the timer runs a second time before it is sent again. Where
+        others of its request go first, the time counts as if it had been sent again, so that every request ends.
 
         Spec: LIP-109 (SDS), Periodic outgoing buffer sweep: distinct resend periods.
         """
         segment = self.book.segments.get(segment_id)
         if segment is None or segment.request.is_final:
             return
-        segment.deadline_ns = 0
+        wait = self.wait_ns(segment)
+        started_ns, segment.deadline_ns = segment.deadline_ns - wait, 0
         if segment.request.leader_has(segment.index):
             self.start_timer(segment, now)
         elif segment.retransmissions >= self.state.sds.max_retransmissions:
@@ -178,5 +202,26 @@ class Acknowledgements:
         elif segment.possible and not segment.spared:
             segment.spared = True
             self.start_timer(segment, now)
+        elif not self.goes_now(segment, started_ns, now):
+            segment.spared = True
+            segment.retransmissions += 1
+            self.start_timer(segment, now)
+            self.state.outbox.put(segment.record())
+            self.state.outbox.count("retransmissions_spared")
         else:
             self.queue.put_segment(TrafficClass.REPAIR, segment, now)
+
+    def goes_now(self, segment: OutgoingSegment, started_ns: Nanoseconds, now: Nanoseconds) -> bool:
+        """Tell whether a segment is one of those of its request that go out again together.
+
+        Args:
+            segment: Its timer has just ended.
+            started_ns: When the timer began.
+            now: Unix time, nanoseconds.
+        """
+        request = segment.request
+        if now >= request.round.ends_ns:
+            end = now + int(self.wait_ns(segment) * ROUND_SHARE)
+            is_news = request.heard_ns >= started_ns
+            request.round.begin(end, len(request.lacking()), request.parity_count, is_news=is_news)
+        return request.round.take()

@@ -53,8 +53,14 @@ class Gaps:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def look_for(self, message: SdsMessage) -> None:
-        """Begin to look for ids that a message names and we lack; those below the floor are let be."""
+    def look_for(self, message: SdsMessage, index: int = 0) -> None:
+        """Begin to look for ids that a message names and we lack; those below the floor are let be.
+
+        Args:
+            message: What names them.
+            index: Its place among the data segments of its payload. What a later one names last is the one before it,
+                and so of our time: we have a part of that payload.
+        """
         lamport = message.lamport_timestamp
         if lamport is not None and lamport < self.causal.floor:
             return
@@ -66,7 +72,8 @@ class Gaps:
                 in_order = message.kind is SdsKind.CONTENT
                 proven = proven or (in_order and known.lamport >= self.state.created_ns // MS)
             elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
-                self.look_for_one(entry, message.sender_id, proven=proven)
+                is_part = index > 0 and entry is message.causal_history[-1]
+                self.look_for_one(entry, message.sender_id, proven=proven or is_part)
 
     def look_for_one(self, entry: HistoryEntry, named_by: ParticipantId, *, proven: bool) -> None:
         """Begin to look for an id that a participant named."""

@@ -33,6 +33,9 @@ ENTRY_OVERHEAD: Final = 32 + 16
 HELD_OVERHEAD: Final = 48
 """Bytes that a history entry which is held takes besides its ids and hint, about."""
 
+MAX_PAYLOAD_PLACES: Final = 1_024
+"""Places of the order that are looked through for the segments of one payload."""
+
 MAX_FRONTIER: Final = 256
 """Ids of concurrent messages that are remembered until a message of ours names them."""
 
@@ -312,6 +315,18 @@ class MessageLog:
     def newest_first(self) -> Iterator[MessageId]:
         """Yield the ids of the log from the newest on."""
         return (place[1] for place in reversed(self.order))
+
+    def payload_ids(self, known: KnownMessage) -> tuple[MessageId, ...]:
+        """Return the logged ids of the payload that a known id belongs to, in order.
+
+        Lamport times of a payload's segments are consecutive. Where others sent very many messages in that time, not
+        all of it is looked through.
+        """
+        sender_id, first = known.payload
+        start = bisect_left(self.order, (first, ""))
+        end = bisect_left(self.order, (first + known.segment_count, ""))
+        found = [item for _, item in self.order[start : min(end, start + MAX_PAYLOAD_PLACES)]]
+        return tuple([item for item in found if self.known[item].payload == (sender_id, first)])
 
     def entries(self, message_ids: Iterable[MessageId]) -> tuple[HistoryEntry, ...]:
         """Return the history entries that name those of the ids that are known."""

@@ -222,6 +222,22 @@ def test_a_duplicate_is_not_delivered_again_but_acknowledged_again() -> None:
     assert len(receiver.syncs) == 2
 
 
+@pytest.mark.parametrize(("taken", "named"), [(6, 6), (4, 4)], ids=["whole", "incomplete"])
+def test_a_duplicate_asks_for_all_that_we_have_of_its_payload(taken: int, named: int) -> None:
+    """docs/adr/0014: its sender may have sent one segment to ask for all."""
+    receiver = settled()
+    messages = messages_of(b"x" * 6 * 64, lamport=NOW_MS + 30_000)
+    receiver.receive(*messages[:taken])
+    receiver.advance(3 * SECOND)
+    receiver.published()
+    assert receiver.status().owed_acknowledgements == 0
+    receiver.receive(messages[2])
+    assert receiver.status().owed_acknowledgements == named
+    receiver.advance(3 * SECOND)
+    ids = {entry.message_id for entry in receiver.syncs[-1].message.causal_history}
+    assert ids >= {message.message_id for message in messages[:taken]}
+
+
 def test_a_message_is_taken_although_its_time_is_far_ahead() -> None:
     """WIRE: a received Lamport time beyond now + 5 min is taken as now + 5 min."""
     receiver = bob()

@@ -114,14 +114,15 @@ def test_the_bytes_of_a_request_that_failed_are_not_kept() -> None:
 
 def test_what_still_waits_goes_nowhere_when_its_request_is_delivered() -> None:
     sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
-    request_id = sender.send(b"x" * 192)
+    request_id = sender.send(b"x" * 256)
     sender.published()
+    acknowledge(sender, request_id, 0)
     sender.advance(5 * SECOND)
     assert sender.status().waiting == 2
     acknowledge(sender, request_id)
     assert sender.status().waiting == 0
     sender.published()
-    assert len(sender.sent_since(0)) == 4
+    assert len(sender.sent_since(0)) == 5
 
 
 def test_waiting_parity_is_dropped_when_its_request_is_acknowledged() -> None:

@@ -136,7 +136,7 @@ def test_retransmissions_that_were_used_stay_used() -> None:
         sender.advance(5 * SECOND)
     status = sender.request(request_id)
     assert status.state is RequestState.DELIVERY_ERROR
-    assert "after 2 retransmissions" in status.error
+    assert "after 3 timeouts" in status.error
 
 
 def test_a_retransmission_that_was_not_confirmed_counts_as_not_made() -> None:

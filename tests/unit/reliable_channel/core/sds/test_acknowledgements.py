@@ -19,13 +19,14 @@ from reliable_channel.events import (
 from reliable_channel.records import (
     AcknowledgementRecord,
 )
-from reliable_channel.types import SECOND
+from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
     ALICE,
     BOB,
     CAROL,
     NO_FILTER,
     NOW_MS,
+    SMALL,
     Participant,
     acknowledge,
     alice,
@@ -359,17 +360,17 @@ def test_where_the_rate_is_limited_waits_double() -> None:
 
 def test_after_all_retransmissions_and_the_last_timeout_the_request_ends() -> None:
     sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
-    request_id = sender.send(b"x" * 100)
+    request_id = sender.send(b"x")
     for _ in range(3):
         sender.published()
         assert not sender.request(request_id).is_final
         sender.advance(5 * SECOND)
     status = sender.request(request_id)
     assert status.state is RequestState.DELIVERY_ERROR
-    assert [segment.transmissions for segment in status.segments] == [3, 3]
+    assert [segment.transmissions for segment in status.segments] == [3]
     event = sender.of(MessageDeliveryErrorEvent)[0]
     assert event.request_id == request_id
-    assert "after 2 retransmissions" in event.error
+    assert "after 3 timeouts" in event.error
     assert "\n" not in event.error
     assert event.error == status.error
     assert len(sender.of(MessageDeliveryErrorEvent)) == 1
@@ -416,15 +417,16 @@ def test_a_segment_is_repeated_while_the_leader_lacks_it_whoever_else_has_it() -
 def test_a_queued_retransmission_is_dropped_when_its_segment_is_acknowledged() -> None:
     """WIRE: a queued retransmission is dropped; a segment is queued at most once."""
     sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
-    request_id = sender.send(b"x" * 192)
+    request_id = sender.send(b"x" * 256)
     sender.published()
+    acknowledge(sender, request_id, 0)
     sender.advance(5 * SECOND)
-    assert sender.sent_since(3) == [f"{request_id}:1"]
+    assert sender.sent_since(4) == [f"{request_id}:2"]
     assert sender.status().waiting == 2
-    acknowledge(sender, request_id, 1)
+    acknowledge(sender, request_id, 2)
     assert sender.status().waiting == 1
     sender.published()
-    assert sender.sent_since(4) == [f"{request_id}:3"]
+    assert sender.sent_since(5) == [f"{request_id}:4"]
 
 
 def test_an_acknowledged_segment_that_waits_for_its_first_transmission_again_is_dropped() -> None:
@@ -502,3 +504,89 @@ def test_places_of_participants_stay_after_a_restart() -> None:
         (1, CAROL),
         (2, "dave"),
     ]
+
+
+# --- Which go first --------------------------------------------------------------------------------
+
+
+def test_in_silence_one_segment_asks_for_all_and_twice_as_many_each_time() -> None:
+    """docs/adr/0014: a lost acknowledgement looks like many lost segments."""
+    sender = alice()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    sent = []
+    for _ in range(4):
+        before = len(sender.transmissions)
+        sender.advance(5 * SECOND)
+        sender.published()
+        sent.append(sender.sent_since(before))
+    assert [len(names) for names in sent] == [1, 2, 4, 8]
+    assert len({name for names in sent[:3] for name in names}) == 7
+    assert sender.counted("retransmissions") == 15
+    assert sender.counted("retransmissions_spared") == 25
+    assert sender.request(request_id).state is RequestState.OPEN
+
+
+def test_who_has_it_all_is_asked_once_and_says_so() -> None:
+    """Only the sync that acknowledged was lost."""
+    sender, receiver = alice(), Participant()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    deliver([receiver], sender.transmissions)
+    receiver.advance(4 * SECOND)
+    receiver.published()
+    assert receiver.status().owed_acknowledgements == 0
+    sender.advance(5 * SECOND)
+    (again,) = sender.sent_since(10)
+    receiver.transmissions.clear()
+    deliver([receiver], sender.copies(again)[1:])
+    receiver.advance(4 * SECOND)
+    deliver([sender], receiver.transmissions)
+    assert sender.request(request_id).state is RequestState.DELIVERED
+    assert sender.counted("retransmissions") == 1
+
+
+def test_what_the_answer_does_not_name_follows_soon() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    sender.advance(5 * SECOND)
+    sender.published()
+    assert sender.sent_since(10) == [f"{request_id}:1"]
+    sender.advance(SECOND)
+    acknowledge(sender, request_id, 0, 4)
+    sender.advance(1250 * MS - 1)
+    assert len(sender.transmissions) == 11
+    sender.advance(1)
+    lacking = [number for number in range(2, 11) if number != 5]
+    assert sender.sent_since(11) == [f"{request_id}:{number}" for number in lacking]
+
+
+def test_with_parity_only_what_it_cannot_fill_goes_at_once() -> None:
+    """docs/adr/0014: parity fills as many gaps as there is of it."""
+    half = replace(SMALL, enable_reed_solomon=True, parity_rate=0.5)
+    sender = alice(segmentation=half)
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    acknowledge(sender, request_id, 0, 1, 2)
+    sender.advance(5 * SECOND)
+    assert sender.sent_since(15) == [f"{request_id}:4", f"{request_id}:5"]
+    sender.published()
+    acknowledge(sender, request_id, 0, 1, 2, 3, lamport=NOW_MS + 1)
+    sender.advance(1250 * MS)
+    assert len(sender.sent_since(17)) == 4
+
+
+def test_those_that_wait_for_others_do_not_make_the_request_last_longer() -> None:
+    """Every request ends after its retransmissions and its last timeout."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    for _ in range(2):
+        sender.advance(5 * SECOND)
+        sender.published()
+    sender.advance(5 * SECOND - 1)
+    assert sender.request(request_id).state is RequestState.OPEN
+    sender.advance(1)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+    assert sender.counted("retransmissions") == 3

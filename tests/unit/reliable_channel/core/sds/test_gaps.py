@@ -34,6 +34,7 @@ from tests.support.builders import (
     entries,
     entry,
     hash_of,
+    messages_of,
     settled,
     single,
     sync_message,
@@ -227,6 +228,18 @@ def test_a_late_joiner_does_not_fetch_the_past_without_end() -> None:
     assert sum(len(fetch.hashes) for fetch in receiver.fetches) <= 1
     receiver.advance(DAY // 24)
     assert receiver.lost == []
+
+
+def test_the_rest_of_a_payload_of_which_we_have_a_part_is_of_our_time() -> None:
+    """Also in a channel's first moments: others are asked for it, and it is not let be."""
+    receiver = bob()
+    messages = messages_of(b"x" * 5 * 64, lamport=NOW_MS + 1, history=entries("before our time"))
+    receiver.receive(*messages[:2], *messages[4:])
+    asked = {message_id for message_id, _ in receiver.machine.state.repairs.requests.items()}
+    assert asked == {messages[3].message_id}
+    receiver.receive(messages[3])
+    asked = {message_id for message_id, _ in receiver.machine.state.repairs.requests.items()}
+    assert asked == {messages[2].message_id}
 
 
 # --- Waiting and giving up -----------------------------------------------------------------------

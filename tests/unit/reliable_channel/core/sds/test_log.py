@@ -12,6 +12,7 @@ from reliable_channel.core.sds.log import (
     MAX_BRANCHES,
     MAX_FRONTIER,
     MAX_LATE_HINTS,
+    MAX_PAYLOAD_PLACES,
     KnownMessage,
     MessageLog,
     history_octets,
@@ -83,6 +84,24 @@ def test_the_newest_are_given_oldest_first(count: int, expected: tuple[str, ...]
 
 def test_segments_of_a_payload_share_sender_and_first_lamport_time() -> None:
     assert known("a", 10).payload == known("b", 12, index=2).payload == (ALICE, 10)
+
+
+def test_the_ids_of_a_payload_are_found_by_any_of_them() -> None:
+    log = filled(("other", 9), ("between", 11), ("after", 13))
+    for index, message_id in enumerate("abc"):
+        log.add(known(message_id, 10 + index, index=index))
+    log.add(known("not delivered", 11, index=1, logged=False))
+    for message_id in "abc":
+        assert log.payload_ids(log.known[message_id]) == ("a", "b", "c")
+    log.forget("b")
+    assert log.payload_ids(log.known["c"]) == ("a", "c")
+    assert log.payload_ids(log.known["after"]) == ("after",)
+
+
+def test_a_crowd_at_one_lamport_time_is_not_gone_through() -> None:
+    log = filled(*((f"crowd {number:05}", 10) for number in range(MAX_PAYLOAD_PLACES)))
+    log.add(known("z", 10))
+    assert "z" not in log.payload_ids(log.known["z"])
 
 
 def test_rows_follow() -> None:
