@@ -6,13 +6,13 @@ Without a name it runs what takes seconds; what takes minutes is run by its name
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine_speed, sync_cost
+from benchmarks import machine_speed, parity_saving, sync_cost
 
 SIZES = (2_000, 10_000, 100_000)
 FLOOR = 10_000
@@ -40,12 +40,26 @@ def show_machine() -> None:
 
 def show_sync() -> None:
     """Print, as Markdown for the documentation, how many syncs groups answer with."""
-    for line in sync_cost.lines():
+    show_lines(sync_cost.lines())
+
+
+def show_parity() -> None:
+    """Print, as Markdown for the documentation, how many retransmissions parity saves."""
+    show_lines(parity_saving.lines())
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines as they come."""
+    for line in lines:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
-BENCHMARKS: Final[dict[str, Callable[[], None]]] = {"machine": show_machine, "sync": show_sync}
+BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
+    "machine": show_machine,
+    "sync": show_sync,
+    "parity": show_parity,
+}
 """What there is, by the name on the command line."""
 
 QUICK: Final = ("machine",)

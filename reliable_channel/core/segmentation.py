@@ -17,7 +17,13 @@ from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomShape
 from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
 from reliable_channel.core.sds.repair import REPAIR_ENTRIES
-from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage, WakuMessage
+from reliable_channel.core.wire import (
+    MAX_RATE_LIMIT_PROOF_BYTES,
+    HistoryEntry,
+    SdsMessage,
+    SegmentMessage,
+    WakuMessage,
+)
 from reliable_channel.errors import ConfigurationError, InvalidSegmentError, MessageTooLargeError
 from reliable_channel.types import ChannelId, Nanoseconds, ParticipantId
 
@@ -109,12 +115,16 @@ def segment_header_bytes() -> int:
 
 
 def waku_header_bytes(content_topic: str) -> int:
-    """Return the largest size in bytes that all fields of a WakuMessage but its payload can have."""
+    """Return the largest size in bytes that all fields of a WakuMessage but its payload can have.
+
+    The proof that a node adds where the network limits rates is among them.
+    """
     largest = WakuMessage(
         content_topic=content_topic,
         version=(1 << 32) - 1,
         timestamp=-(1 << 63),
         meta=bytes(MAX_META_BYTES),
+        rate_limit_proof=bytes(MAX_RATE_LIMIT_PROOF_BYTES),
         ephemeral=True,
     )
     return len(largest.encode()) + 5

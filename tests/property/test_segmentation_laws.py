@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.segmentation import Segmenter, check_segment, is_segmented
-from reliable_channel.core.wire import SegmentMessage, WakuMessage
+from reliable_channel.core.wire import MAX_RATE_LIMIT_PROOF_BYTES, SegmentMessage, WakuMessage
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.events import MessageReceivedEvent
 from tests.support.builders import (
@@ -245,6 +245,7 @@ class Setting:
             version=(1 << 32) - 1,
             timestamp=-(1 << 63),
             meta=bytes(64),
+            rate_limit_proof=bytes(MAX_RATE_LIMIT_PROOF_BYTES),
             ephemeral=True,
         )
         return len(message.encode())

@@ -16,10 +16,15 @@ from reliable_channel.core.wire.topics import (
     pubsub_topic,
     shard_of,
 )
-from reliable_channel.core.wire.waku import WakuMessage, waku_message_hash
+from reliable_channel.core.wire.waku import (
+    MAX_RATE_LIMIT_PROOF_BYTES,
+    WakuMessage,
+    waku_message_hash,
+)
 from reliable_channel.errors import DecodeError
 
 __all__ = (
+    "MAX_RATE_LIMIT_PROOF_BYTES",
     "ContentTopic",
     "DecodeError",
     "HistoryEntry",

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Final
 
 from google.protobuf.message import EncodeError
 
 from reliable_channel.core.wire.proto import waku_pb2
 from reliable_channel.core.wire.protobuf import parse
+
+MAX_RATE_LIMIT_PROOF_BYTES: Final = 512
+"""Room that is kept for the proof which a node adds: 17/WAKU2-RLN-RELAY's has 320 bytes in seven fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,30 @@ def test_retransmissions_that_were_used_stay_used() -> None:
     assert "after 3 timeouts" in status.error
 
 
+def test_timeouts_in_which_others_went_first_stay_used() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x" * 640)
+    for _ in range(3):
+        assert not sender.request(request_id).is_final
+        sender.published()
+        sender = sender.reopened()
+        sender.advance(5 * SECOND)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+
+
+def test_what_parity_may_have_filled_is_not_sent_at_once_after_a_restart_either() -> None:
+    """docs/adr/0014: only what exceeds the parity."""
+    parity = replace(SMALL, enable_reed_solomon=True, parity_rate=0.5)
+    sender = alice(segmentation=parity)
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    acknowledge(sender, request_id, 0, 1, 2)
+    again = sender.reopened()
+    again.transmissions.clear()
+    again.advance(5 * SECOND)
+    assert again.sent_since(0) == [f"{request_id}:4", f"{request_id}:5"]
+
+
 def test_a_retransmission_that_was_not_confirmed_counts_as_not_made() -> None:
     """WIRE: after a restart unconfirmed transmissions count as not made (but stay counted)."""
     sender = alice(sds=replace(NO_FILTER, max_retransmissions=1))

@@ -74,6 +74,7 @@ def test_no_waku_message_has_a_larger_header(size: int, content_topic: str) -> N
         version=(1 << 32) - 1,
         timestamp=-(1 << 63),
         meta=b"m" * 64,
+        rate_limit_proof=bytes(512),
         ephemeral=True,
     )
     assert len(message.encode()) - size <= waku_header_bytes(content_topic)
