@@ -206,7 +206,6 @@ class Acknowledgements:
             segment.spared = True
             segment.retransmissions += 1
             self.start_timer(segment, now)
-            self.state.outbox.put(segment.record())
             self.state.outbox.count("retransmissions_spared")
         else:
             self.queue.put_segment(TrafficClass.REPAIR, segment, now)
