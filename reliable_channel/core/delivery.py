@@ -22,7 +22,7 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS
+from reliable_channel.types import MS, Nanoseconds
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
@@ -62,13 +62,26 @@ class Delivery:
 
     # -- incomplete payloads ----------------------------------------------------------------------
 
+    @property
+    def rest_wait_ns(self) -> Nanoseconds:
+        """How long an incomplete payload may go without progress, nanoseconds."""
+        timeout_ns = self.state.segmentation.incomplete_timeout_ms * MS
+        return max(timeout_ns, INCOMPLETE_EPOCHS * self.budget.period)
+
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
-        wait = max(
-            self.state.segmentation.incomplete_timeout_ms * MS,
-            INCOMPLETE_EPOCHS * self.budget.period,
-        )
-        self.state.timers.set(("set", payload.serial), self.state.now + wait)
+        self.state.timers.set(("set", payload.serial), self.state.now + self.rest_wait_ns)
+
+    def wait_on(self, payload: IncomingPayload, received_ns: Nanoseconds) -> None:
+        """Let the same time run on after a restart, from when a kept segment came.
+
+        Who is restarted often must not keep for ever what never becomes whole; who was down for long still gives the
+        store and other participants the dependency timeout to bring the rest.
+        """
+        now, wait = self.state.now, self.rest_wait_ns
+        grace = min(wait, self.state.sds.dependency_timeout_ms * MS)
+        deadline = max(min(received_ns, now) + wait, now + grace)
+        self.state.timers.set(("set", payload.serial), deadline)
 
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
@@ -137,6 +150,8 @@ class Delivery:
                     self.state.log.log(message_id)
                 self.causal.release_waiters(tuple(payload.ids.values()))
                 return
+        if payload.held_parity:
+            self.end_parity(payload)
         payload.data.clear()
         payload.parity.clear()
         payload.parity_rivals.clear()
@@ -148,6 +163,20 @@ class Delivery:
             self.deliver(payload)
         else:
             self.complete(payload)
+
+    def end_parity(self, payload: IncomingPayload) -> None:
+        """Let the parity of a whole payload go; its rows stay where data segments have none: they stand in for those.
+
+        Where every data segment has its own history, nothing depends on what the parity names.
+        """
+        if payload.ephemeral or len(payload.ids) == payload.data_count:
+            payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
+            self.acceptance.drop_parity(payload)
+            payload.dependencies.clear()
+            payload.gather()
+        else:
+            self.acceptance.keep_parity(payload)
+            payload.held_parity.clear()
 
     def remember(self, digest: bytes, held: int, data_count: int) -> None:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
@@ -185,11 +214,15 @@ class Delivery:
         for item in holders:
             self.give_way(item)
         base, lamport = next(iter(payload.lamports.items()))
+        # What the parity names outlives a restart with the first of them: the parity itself goes now.
+        named = payload.named_by_parity()
+        payload.octets += history_octets(named)
         for index in rebuilt:
             rebuilt_message = SdsMessage(
                 sender_id=payload.sender_id,
                 message_id=ids[index],
                 lamport_timestamp=lamport + index - base,
+                causal_history=named if index == rebuilt[0] else (),
                 content=contents[index],
             )
             known = self.acceptance.accept(
@@ -248,6 +281,8 @@ class Delivery:
         self.state.outbox.replace(PendingRecord, message_id)
         if self.reassembler.sets.get(payload.key) is payload:
             self.reassembler.take_back(payload, message_id)
+            if not payload.data:
+                self.acceptance.unkeep_parity(payload)
             if payload.data or payload.parity:
                 return
             self.take_out(payload)
