@@ -134,8 +134,13 @@ class Delivery:
         self.reassembler.remove(payload)
         self.state.timers.cancel(("set", payload.serial))
 
-    def put_together(self, payload: IncomingPayload) -> None:
-        """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on."""
+    def put_together(self, payload: IncomingPayload, *, restored: bool = False) -> None:
+        """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on.
+
+        Args:
+            payload: The payload.
+            restored: It was whole before a restart: what is remembered of its set knows of late segments too.
+        """
         if payload.rivals:
             rivals = [item for items in payload.rivals.values() for item in items]
             payload.octets -= sum(history_octets(item.history) for item in rivals)
@@ -158,7 +163,8 @@ class Delivery:
         payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key, ephemeral=payload.ephemeral)
-        self.remember(digest, held, payload.data_count)
+        if not restored or digest not in self.reassembler.completed:
+            self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
             self.deliver(payload)
         else:

@@ -211,7 +211,7 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
     whole, stale = rejoin_all(delivery, snapshot)
     for payload in whole:
         if payload.data:
-            delivery.put_together(payload)
+            delivery.put_together(payload, restored=True)
         else:
             delivery.complete(payload)
     for payload in stale:

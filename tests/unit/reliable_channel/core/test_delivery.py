@@ -222,6 +222,42 @@ def test_a_rebuilt_first_segment_keeps_its_dependencies() -> None:
     assert receiver.received == [b"before", PAYLOAD]
 
 
+def test_what_claimed_to_be_ephemeral_says_nothing_about_the_time_of_rebuilt_segments() -> None:
+    """A copy without Lamport time gives way to the first content segment, and leaves nothing behind."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=2, lamport=NOW_MS + 20_000)
+    copy = replace(messages[2], lamport_timestamp=None, causal_history=entries("x", "y"))
+    receiver.receive(copy, messages[0])
+    (payload,) = receiver.machine.reassembler.sets.values()
+    assert payload.octets == 64
+    receiver.receive(*messages[3:])
+    known = receiver.machine.state.log.known
+    lamports = [known[message.message_id].lamport for message in messages[:3]]
+    assert lamports == [NOW_MS + 20_000 + place for place in range(3)]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1])
+def test_only_where_data_is_missing_does_a_payload_depend_on_what_parity_names(
+    missing: int | None,
+) -> None:
+    """Anybody can send parity; what every data segment itself names is all that its payload waits for."""
+    receiver = settled()
+    *data, parity = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    last = data.pop() if missing is None else None
+    receiver.receive(*(item for place, item in enumerate(data) if place != missing))
+    parity = replace(parity, causal_history=entries("made up"))
+    if last is not None:
+        parity = replace(
+            parity, content=replace(cut(PAYLOAD, parity_count=1)[3], payload=b"!" * 64).encode()
+        )
+        parity = replace(parity, message_id=salted(ALICE, NOW, parity.content or b""))
+    receiver.receive(parity)
+    if last is not None:
+        receiver.receive(last)
+    assert receiver.received == ([PAYLOAD] if missing is None else [])
+    assert receiver.status().parked_messages == (missing is not None)
+
+
 def test_what_waits_for_a_rebuilt_segment_is_set_free() -> None:
     receiver = settled()
     messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
