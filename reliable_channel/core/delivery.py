@@ -22,7 +22,7 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS, Nanoseconds
+from reliable_channel.types import MS, SECOND, Nanoseconds
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
@@ -89,7 +89,8 @@ class Delivery:
         if payload is not None and payload.key in self.reassembler.sets:
             self.reassembler.remove(payload)
             self.state.outbox.count("incomplete_dropped")
-            self.give_up(payload, "incomplete_timeout")
+            seconds = self.rest_wait_ns / SECOND
+            self.give_up(payload, f"{shortfall(payload)}, no progress for {seconds:.10g} s")
 
     # -- whole payloads ---------------------------------------------------------------------------
 
@@ -300,18 +301,36 @@ class Delivery:
             self.state.timers.cancel(("dependency", payload.serial))
         self.acceptance.forget(payload)
 
-    def give_up(self, payload: IncomingPayload, reason: str) -> None:
-        """Drop a payload that cannot become whole; what was acknowledged of it is an event."""
+    def give_up(self, payload: IncomingPayload, explanation: str) -> None:
+        """Drop a payload that cannot become whole; what was acknowledged of it is an event.
+
+        Args:
+            payload: No set of the reassembler any longer.
+            explanation: What was missing, for people.
+        """
         self.causal.release_waiters(self.acceptance.drop_rivals(payload))
         self.acceptance.forget(payload)
         if payload.ephemeral or not payload.ids:
             return
-        self.gaps.report_lost(payload.message_id, payload.sender_id, reason)
+        self.gaps.report_lost(
+            payload.message_id, payload.sender_id, "incomplete_timeout", explanation
+        )
         for message_id in payload.ids.values():
             self.state.log.forget(message_id)
             self.state.archive.forget((message_id,))
             self.causal.lose(message_id, self.state.now)
         self.state.debt.settle(payload.ids.values())
+
+
+def shortfall(payload: IncomingPayload) -> str:
+    """Return what an incomplete payload lacks, for people."""
+    count, held = payload.data_count, len(payload.data)
+    if held == count:
+        return (
+            f"{count} of {count} segments came, but not all of them are its own: the hash differs"
+        )
+    parity = f" and {len(payload.parity)} of parity came" if payload.parity else ""
+    return f"{count - held} of {count} segments missing{parity}"
 
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:
