@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
@@ -141,6 +142,11 @@ def check_books(receiver: Participant) -> None:
     machine = receiver.machine
     sets = machine.reassembler.sets.values()
     assert machine.reassembler.octets == sum(item.octets for item in sets)
+    octets: Counter[str] = Counter()
+    for item in sets:
+        octets[item.sender_id] += item.octets
+    assert +Counter(machine.reassembler.sender_octets) == octets
+    assert machine.reassembler.sender_sets == Counter(item.sender_id for item in sets)
     for item in sets:
         held = [*item.data.values(), *item.parity.values()]
         held += [other.chunk for others in item.rivals.values() for other in others]

@@ -569,6 +569,22 @@ def test_all_candidates_come_back_in_their_order() -> None:
     assert again.rows_of(ParityRecord) == again.rows_of(PendingRecord) == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_kept_parity_counts_in_the_bytes_of_its_sender(*, restart: bool) -> None:
+    bound = 1 << 16
+    receiver = bob(segmentation=SegmentationConfig(max_incomplete_bytes_per_sender=bound))
+    first, *_, parity, more = cut(bytes(range(250)) * 400, chunk=21_760, parity_count=2)
+    history = entries(*(f"{number}".ljust(100) for number in range(20)))
+    receiver.receive(content_message(first), ephemeral_message(parity, history=history))
+    if restart:
+        receiver = receiver.reopened()
+    assert receiver.dropped() == {}
+    assert len(receiver.rows_of(ParityRecord)) == 1
+    # Only the history of the first one keeps this one from fitting in.
+    receiver.receive(ephemeral_message(more))
+    assert receiver.dropped() == {"incomplete_bytes_of_sender_full": 1}
+
+
 def test_an_incomplete_payload_does_not_begin_its_time_anew() -> None:
     receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=600_000))
     (first, second, _) = messages_of(PAYLOAD)
