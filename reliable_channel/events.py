@@ -113,7 +113,9 @@ class MessageLostEvent(ChannelEventBase):
     sender_id: ParticipantId | None = None
     """Who sent it, where known."""
     reason: str
-    """``dependency_timeout``, ``parking_full``, or why an incomplete message was dropped."""
+    """``dependency_timeout``, ``parking_full`` or ``incomplete_timeout``."""
+    explanation: str = ""
+    """What was missing and for how long, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,32 @@ class PendingRecord:
     """An encoded SdsMessage that has only the causal history."""
     content: bytes
     """The SDS content: an encoded segment."""
+    set_number: int
+    """The set it was entered in; without wrap time nothing else tells apart a payload and the same one sent again."""
+    arrival: int
+    """Its place in the order in which segments were taken in, parity included."""
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class ParityRecord:
+    """A parity segment of an incomplete payload of which data segments are kept: those say the rest of it.
+
+    It has a row type of its own, and the arrival as its key, because nothing proves the id of an ephemeral message: one
+    could be that of a data segment, whose row it would replace. Rival candidates of one index have a row each.
+    """
+
+    key_fields: ClassVar[tuple[str, ...]] = ("arrival",)
+    arrival: int
+    """Its place in the order in which segments were taken in, data included."""
+    set_number: int
+    """The set it was entered in."""
+    segment_index: int
+    """Its parity index, from 0."""
+    received_ns: Nanoseconds
+    history: bytes
+    """An encoded SdsMessage that has only the causal history."""
+    chunk: bytes
+    """The parity itself."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +242,7 @@ Record: TypeAlias = (
     ChannelRecord
     | LogRecord
     | PendingRecord
+    | ParityRecord
     | RequestRecord
     | OutgoingRecord
     | BodyRecord
@@ -233,6 +260,7 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     ChannelRecord,
     LogRecord,
     PendingRecord,
+    ParityRecord,
     RequestRecord,
     OutgoingRecord,
     BodyRecord,

@@ -33,6 +33,7 @@ from benchmarks.simulation.invariants import (
     order_problems,
     quiet_problems,
     request_problems,
+    row_problems,
     sequence_problems,
 )
 from benchmarks.simulation.journal import Charge, Journal, Step
@@ -393,6 +394,7 @@ class Simulation:
             "requests": request_problems(journals),
             "sequence": sequence_problems(journals),
             "quiet": quiet_problems(self.statuses()),
+            "rows": row_problems(self.participants),
         }
         if self.scenario.rate_limit.enabled:
             found["budget"] = budget_problems(self.charges, self.scenario.rate_limit)
@@ -403,7 +405,7 @@ class Simulation:
 
         Args:
             besides: Names of what need not hold here: ``delivery``, ``order``, ``requests``, ``sequence``, ``quiet``,
-                ``budget``.
+                ``rows``, ``budget``.
 
         Raises:
             InvariantError: With the seed, and the command that plays the scenario again.

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from benchmarks.simulation.journal import Charge, Journal, Step
+from benchmarks.simulation.participant import Participant
 from benchmarks.simulation.scenario import START_NS, Scenario
 from reliable_channel.config import RateLimitConfig
 from reliable_channel.core.machine import ChannelStatus
@@ -22,6 +23,7 @@ from reliable_channel.events import (
     MessageSendErrorEvent,
     MessageSentEvent,
 )
+from reliable_channel.records import ParityRecord, PendingRecord
 from reliable_channel.types import SECOND, MessageId, ParticipantId, RequestId
 
 SHOWN_PROBLEMS: Final = 12
@@ -193,6 +195,21 @@ def quiet_problems(statuses: Iterable[ChannelStatus]) -> list[str]:
         for name in QUIET_FIELDS
         if getattr(status, name)
     ]
+
+
+def row_problems(participants: Iterable[Participant]) -> list[str]:
+    """Say which rows of segments a channel keeps that has nothing incomplete and nothing parked."""
+    problems = []
+    for who in participants:
+        status = who.machine.status() if who.machine is not None else None
+        if status is None or status.incomplete_payloads or status.parked_messages:
+            continue
+        problems += [
+            f"{who.sender_id}: {len(rows)} rows of {kind.__name__} are left"
+            for kind in (PendingRecord, ParityRecord)
+            if (rows := who.rows.get(kind))
+        ]
+    return problems
 
 
 def budget_problems(charges: Iterable[Charge], config: RateLimitConfig) -> list[str]:

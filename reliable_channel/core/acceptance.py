@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import HeldParity, IncomingPayload
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage
 from reliable_channel.core.sds.repair import in_response_group
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage
-from reliable_channel.records import PendingRecord
+from reliable_channel.records import ParityRecord, PendingRecord
 from reliable_channel.types import MessageId
 
 
@@ -47,6 +47,7 @@ class Acceptance:
         self.causal = causal
         self.gaps = gaps
         self.payloads: dict[int, IncomingPayload] = {}
+        self.arrivals = 0
 
     def accept(
         self,
@@ -109,6 +110,7 @@ class Acceptance:
 
     def keep(self, message: SdsMessage, payload: IncomingPayload) -> None:
         """Write the row from which a restart goes on; delivery takes it away again."""
+        self.arrivals += 1
         self.state.outbox.put_at(
             (message.message_id,),
             PendingRecord(
@@ -118,13 +120,63 @@ class Acceptance:
                 received_ns=self.state.now,
                 history=SdsMessage(causal_history=message.causal_history).encode(),
                 content=message.content or b"",
+                set_number=payload.serial,
+                arrival=self.arrivals,
             ),
         )
         self.payloads[payload.serial] = payload
 
+    # -- parity -----------------------------------------------------------------------------------
+    #
+    # A set that has only parity may turn out to be an application's ephemeral message, of which nothing is kept: its
+    # rows are written with those of its first data segment, from which a restart knows what the parity belongs to.
+
+    def hold_parity(
+        self, payload: IncomingPayload, index: int, chunk: bytes, message: SdsMessage
+    ) -> None:
+        """Enter a parity segment in its payload, after the reassembler took it."""
+        self.arrivals += 1
+        history, now = message.causal_history, self.state.now
+        payload.enter_parity(HeldParity(self.arrivals, index, chunk, history, now))
+
+    def keep_parity(self, payload: IncomingPayload) -> None:
+        """Write the rows of parity that has none yet, where the payload is known to be no ephemeral one."""
+        if payload.ephemeral or not payload.ids:
+            return
+        for item in payload.held_parity[len(payload.parity_rows) :]:
+            payload.parity_rows.append(item.arrival)
+            self.state.outbox.put_at(
+                (item.arrival,),
+                ParityRecord(
+                    arrival=item.arrival,
+                    set_number=payload.serial,
+                    segment_index=item.segment_index,
+                    received_ns=item.received_ns,
+                    history=SdsMessage(causal_history=item.history).encode(),
+                    chunk=item.chunk,
+                ),
+            )
+
+    def unkeep_parity(self, payload: IncomingPayload) -> None:
+        """Take the rows of parity back from a set whose last data segment went; the next one brings them again."""
+        for arrival in payload.parity_rows:
+            self.state.outbox.replace(ParityRecord, arrival)
+        payload.parity_rows.clear()
+
+    def drop_parity(self, payload: IncomingPayload) -> None:
+        """Let go of parity, which a payload needs no longer, rows included."""
+        for arrival in payload.parity_rows:
+            self.state.outbox.discard(ParityRecord, arrival)
+        payload.parity_rows.clear()
+        payload.held_parity.clear()
+
+    # -- the end ----------------------------------------------------------------------------------
+
     def forget(self, payload: IncomingPayload) -> None:
         """Let go of the rows that a restart would need."""
         has_rows = self.payloads.pop(payload.serial, None) is not None
+        if payload.held_parity or payload.parity_rows:
+            self.drop_parity(payload)
         if not payload.ephemeral:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)

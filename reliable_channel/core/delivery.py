@@ -22,7 +22,7 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS
+from reliable_channel.types import MS, SECOND, Nanoseconds
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
@@ -62,13 +62,26 @@ class Delivery:
 
     # -- incomplete payloads ----------------------------------------------------------------------
 
+    @property
+    def rest_wait_ns(self) -> Nanoseconds:
+        """How long an incomplete payload may go without progress, nanoseconds."""
+        timeout_ns = self.state.segmentation.incomplete_timeout_ms * MS
+        return max(timeout_ns, INCOMPLETE_EPOCHS * self.budget.period)
+
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
-        wait = max(
-            self.state.segmentation.incomplete_timeout_ms * MS,
-            INCOMPLETE_EPOCHS * self.budget.period,
-        )
-        self.state.timers.set(("set", payload.serial), self.state.now + wait)
+        self.state.timers.set(("set", payload.serial), self.state.now + self.rest_wait_ns)
+
+    def wait_on(self, payload: IncomingPayload, received_ns: Nanoseconds) -> None:
+        """Let the same time run on after a restart, from when a kept segment came.
+
+        Who is restarted often must not keep for ever what never becomes whole; who was down for long still gives the
+        store and other participants the dependency timeout to bring the rest.
+        """
+        now, wait = self.state.now, self.rest_wait_ns
+        grace = min(wait, self.state.sds.dependency_timeout_ms * MS)
+        deadline = max(min(received_ns, now) + wait, now + grace)
+        self.state.timers.set(("set", payload.serial), deadline)
 
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
@@ -76,7 +89,8 @@ class Delivery:
         if payload is not None and payload.key in self.reassembler.sets:
             self.reassembler.remove(payload)
             self.state.outbox.count("incomplete_dropped")
-            self.give_up(payload, "incomplete_timeout")
+            seconds = self.rest_wait_ns / SECOND
+            self.give_up(payload, f"{shortfall(payload)}, no progress for {seconds:.10g} s")
 
     # -- whole payloads ---------------------------------------------------------------------------
 
@@ -121,8 +135,13 @@ class Delivery:
         self.reassembler.remove(payload)
         self.state.timers.cancel(("set", payload.serial))
 
-    def put_together(self, payload: IncomingPayload) -> None:
-        """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on."""
+    def put_together(self, payload: IncomingPayload, *, restored: bool = False) -> None:
+        """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on.
+
+        Args:
+            payload: The payload.
+            restored: It was whole before a restart: what is remembered of its set knows of late segments too.
+        """
         if payload.rivals:
             rivals = [item for items in payload.rivals.values() for item in items]
             payload.octets -= sum(history_octets(item.history) for item in rivals)
@@ -137,17 +156,34 @@ class Delivery:
                     self.state.log.log(message_id)
                 self.causal.release_waiters(tuple(payload.ids.values()))
                 return
+        if payload.held_parity:
+            self.end_parity(payload)
         payload.data.clear()
         payload.parity.clear()
         payload.parity_rivals.clear()
         payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key, ephemeral=payload.ephemeral)
-        self.remember(digest, held, payload.data_count)
+        if not restored or digest not in self.reassembler.completed:
+            self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
             self.deliver(payload)
         else:
             self.complete(payload)
+
+    def end_parity(self, payload: IncomingPayload) -> None:
+        """Let the parity of a whole payload go; its rows stay where data segments have none: they stand in for those.
+
+        Where every data segment has its own history, nothing depends on what the parity names.
+        """
+        if payload.ephemeral or len(payload.ids) == payload.data_count:
+            payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
+            self.acceptance.drop_parity(payload)
+            payload.dependencies.clear()
+            payload.gather()
+        else:
+            self.acceptance.keep_parity(payload)
+            payload.held_parity.clear()
 
     def remember(self, digest: bytes, held: int, data_count: int) -> None:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
@@ -185,11 +221,15 @@ class Delivery:
         for item in holders:
             self.give_way(item)
         base, lamport = next(iter(payload.lamports.items()))
+        # What the parity names outlives a restart with the first of them: the parity itself goes now.
+        named = payload.named_by_parity()
+        payload.octets += history_octets(named)
         for index in rebuilt:
             rebuilt_message = SdsMessage(
                 sender_id=payload.sender_id,
                 message_id=ids[index],
                 lamport_timestamp=lamport + index - base,
+                causal_history=named if index == rebuilt[0] else (),
                 content=contents[index],
             )
             known = self.acceptance.accept(
@@ -248,6 +288,8 @@ class Delivery:
         self.state.outbox.replace(PendingRecord, message_id)
         if self.reassembler.sets.get(payload.key) is payload:
             self.reassembler.take_back(payload, message_id)
+            if not payload.data:
+                self.acceptance.unkeep_parity(payload)
             if payload.data or payload.parity:
                 return
             self.take_out(payload)
@@ -259,18 +301,36 @@ class Delivery:
             self.state.timers.cancel(("dependency", payload.serial))
         self.acceptance.forget(payload)
 
-    def give_up(self, payload: IncomingPayload, reason: str) -> None:
-        """Drop a payload that cannot become whole; what was acknowledged of it is an event."""
+    def give_up(self, payload: IncomingPayload, explanation: str) -> None:
+        """Drop a payload that cannot become whole; what was acknowledged of it is an event.
+
+        Args:
+            payload: No set of the reassembler any longer.
+            explanation: What was missing, for people.
+        """
         self.causal.release_waiters(self.acceptance.drop_rivals(payload))
         self.acceptance.forget(payload)
         if payload.ephemeral or not payload.ids:
             return
-        self.gaps.report_lost(payload.message_id, payload.sender_id, reason)
+        self.gaps.report_lost(
+            payload.message_id, payload.sender_id, "incomplete_timeout", explanation
+        )
         for message_id in payload.ids.values():
             self.state.log.forget(message_id)
             self.state.archive.forget((message_id,))
             self.causal.lose(message_id, self.state.now)
         self.state.debt.settle(payload.ids.values())
+
+
+def shortfall(payload: IncomingPayload) -> str:
+    """Return what an incomplete payload lacks, for people."""
+    count, held = payload.data_count, len(payload.data)
+    if held == count:
+        return (
+            f"{count} of {count} segments came, but not all of them are its own: the hash differs"
+        )
+    parity = f" and {len(payload.parity)} of parity came" if payload.parity else ""
+    return f"{count - held} of {count} segments missing{parity}"
 
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:

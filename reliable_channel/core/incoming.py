@@ -330,6 +330,8 @@ class IncomingPipeline:
         self.after_accept(message, arrival, index)
         if self.reassembler.is_complete(payload):
             self.delivery.finish_set(payload, segment)
+        if payload.held_parity:
+            self.acceptance.keep_parity(payload)
 
     def take_whole(
         self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival, *, proven: bool
@@ -446,7 +448,8 @@ class IncomingPipeline:
         if set_digest(key) in completed or set_digest(key, ephemeral=True) in completed:
             self.state.outbox.count("late_segments")
             return
-        extra = history_octets(message.causal_history)
+        # Of an ephemeral payload's data segment the history is not kept.
+        extra = history_octets(message.causal_history) if segment.is_parity else 0
         reason = self.reassembler.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
@@ -458,8 +461,8 @@ class IncomingPipeline:
         payload = self.reassembler.add(key, segment, ephemeral=True, extra=extra)
         if segment.is_parity:
             self.state.outbox.count("parity_received")
-            for entry in message.causal_history:
-                payload.dependencies.setdefault(entry.message_id, entry)
+            index = segment.parity_segment_index
+            self.acceptance.hold_parity(payload, index, segment.payload, message)
             self.gaps.look_for(message)
         else:
             self.state.outbox.count("segments_received")
@@ -468,6 +471,7 @@ class IncomingPipeline:
         self.acceptance.payloads[payload.serial] = payload
         if self.reassembler.is_complete(payload):
             self.delivery.finish_set(payload, segment)
+        self.acceptance.keep_parity(payload)
 
 
 def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:

@@ -27,6 +27,17 @@ class Candidate(NamedTuple):
     history: tuple[HistoryEntry, ...]
 
 
+class HeldParity(NamedTuple):
+    """A parity segment as a restart needs it."""
+
+    arrival: int
+    """Its place in the order in which segments were taken in."""
+    segment_index: int
+    chunk: bytes
+    history: tuple[HistoryEntry, ...]
+    received_ns: Nanoseconds
+
+
 @dataclass(slots=True, eq=False)
 class IncomingPayload:
     """A payload on its way in: incomplete, then complete and perhaps parked.
@@ -42,6 +53,8 @@ class IncomingPayload:
         histories: What each data segment names, by index; empty once complete.
         rivals: Further candidates by data segment index; most often there are none.
         parity_rivals: Further chunks by parity segment index.
+        held_parity: All parity segments in the order in which they came.
+        parity_rows: Arrivals of those that have rows: the first so many, once it has data that is no ephemeral's.
         failures: Times that it could not be put together.
         dependencies: Entries of its segments' histories by id, own ids included until it completes.
         unmet: Ids it waits for, once complete.
@@ -60,6 +73,8 @@ class IncomingPayload:
     histories: dict[int, tuple[HistoryEntry, ...]] = field(default_factory=dict)
     rivals: dict[int, list[Candidate]] = field(default_factory=dict)
     parity_rivals: dict[int, list[bytes]] = field(default_factory=dict)
+    held_parity: list[HeldParity] = field(default_factory=list)
+    parity_rows: list[int] = field(default_factory=list)
     failures: int = 0
     dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
     unmet: dict[MessageId, None] = field(default_factory=dict)
@@ -116,6 +131,12 @@ class IncomingPayload:
             last = self.rivals[index][-1]
             self.rivals[index][-1] = Candidate(last.chunk, message_id, lamport, history)
 
+    def enter_parity(self, parity: HeldParity) -> None:
+        """Say which parity segment was added last."""
+        self.held_parity.append(parity)
+        for entry in parity.history:
+            self.dependencies.setdefault(entry.message_id, entry)
+
     def choose(self, index: int, chosen: Candidate) -> None:
         """Put a candidate in the place of the first one, which becomes one of the others."""
         first, *others = self.candidates(index)
@@ -127,7 +148,12 @@ class IncomingPayload:
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
 
     def gather(self) -> None:
-        """Let it depend on what its first candidates name, again: some entries went with others."""
-        for history in self.histories.values():
+        """Let it depend on what its first candidates and its parity name, again: some entries went with others."""
+        for history in (*self.histories.values(), *(item.history for item in self.held_parity)):
             for entry in history:
                 self.dependencies.setdefault(entry.message_id, entry)
+
+    def named_by_parity(self) -> tuple[HistoryEntry, ...]:
+        """Return what its parity segments name, each id once: the history of its first data segment."""
+        named = {entry.message_id: entry for item in self.held_parity for entry in item.history}
+        return tuple(named.values())

@@ -118,10 +118,18 @@ class Reassembler:
         self.sender_octets[key[0]] = self.sender_octets.get(key[0], 0) + size
         return payload
 
-    def open_set(self, key: SetKey, *, ephemeral: bool) -> IncomingPayload:
-        """Begin a set."""
-        self.serial += 1
-        payload = IncomingPayload(serial=self.serial, key=key, ephemeral=ephemeral)
+    def open_set(self, key: SetKey, *, ephemeral: bool, serial: int = 0) -> IncomingPayload:
+        """Begin a set.
+
+        Args:
+            key: What identifies it.
+            ephemeral: All that it has so far came in ephemeral messages.
+            serial: Its number; 0 gives it the next one.
+        """
+        if not serial:
+            self.serial += 1
+            serial = self.serial
+        payload = IncomingPayload(serial=serial, key=key, ephemeral=ephemeral)
         self.sets[key] = payload
         self.sender_sets[key[0]] = self.sender_sets.get(key[0], 0) + 1
         return payload
@@ -158,6 +166,7 @@ class Reassembler:
         freed = sum(map(len, (*payload.data.values(), *rivals)))
         payload.data.clear()
         payload.ids.clear()
+        payload.lamports.clear()
         payload.histories.clear()
         payload.rivals.clear()
         payload.octets -= freed

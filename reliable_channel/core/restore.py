@@ -2,19 +2,22 @@
 
 Requests that were open go on: what the node has not confirmed counts as not made (but stays counted in the epoch
 budget), acknowledgement timers start anew. Payloads that were incomplete or parked are put together again from their
-segments; parked ones wait their whole time again. It must not publish anything.
+data and parity segments, each set by itself and in the order in which they came; parked ones wait their whole time
+again, the time of incomplete ones runs on. It must not publish anything.
 
 Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassembly survive restarts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 from reliable_channel.config import SdsConfig
-from reliable_channel.core.delivery import Delivery
+from reliable_channel.core.delivery import Delivery, shortfall
 from reliable_channel.core.outgoing import OutgoingPipeline
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import HeldParity, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestState
 from reliable_channel.core.sds.archive import ArchivedMessage
@@ -31,6 +34,7 @@ from reliable_channel.records import (
     CompletedRecord,
     LostRecord,
     OutgoingRecord,
+    ParityRecord,
     PendingRecord,
     RequestRecord,
     Snapshot,
@@ -207,54 +211,132 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
         dropped = delivery.reassembler.remember(row.set_digest, int.from_bytes(row.held, "little"))
         if dropped is not None:
             delivery.state.outbox.delete(CompletedRecord, dropped)
-    whole = []
-    pending = rows_of(snapshot, PendingRecord)
-    for part in sorted(pending, key=lambda item: (item.received_ns, item.lamport_timestamp)):
-        payload = rejoin(delivery, part)
-        if payload is not None:
-            whole.append(payload)
+    whole, stale = rejoin_all(delivery, snapshot)
     for payload in whole:
         if payload.data:
-            delivery.put_together(payload)
+            delivery.put_together(payload, restored=True)
         else:
             delivery.complete(payload)
+    for payload in stale:
+        delivery.give_up(payload, f"{shortfall(payload)}, and it was sent again")
 
 
-def rejoin(delivery: Delivery, row: PendingRecord) -> IncomingPayload | None:
-    """Enter a kept segment in its payload; return the payload when that makes it whole."""
-    message = SdsMessage(
-        sender_id=row.sender_id,
-        message_id=row.message_id,
-        lamport_timestamp=row.lamport_timestamp,
-        causal_history=SdsMessage.decode(row.history).causal_history,
-        content=row.content,
-    )
+def rejoin_all(
+    delivery: Delivery, snapshot: Snapshot
+) -> tuple[list[IncomingPayload], list[IncomingPayload]]:
+    """Enter all kept segments in their sets, those of each in the order in which they came.
+
+    Returns:
+        Payloads that are whole, in the order in which they became so, and sets that cannot become so: of a parked
+        payload that lost one of its ids, after which another set began under the same key.
+    """
+    kept: list[PendingRecord | ParityRecord] = [
+        *rows_of(snapshot, PendingRecord),
+        *rows_of(snapshot, ParityRecord),
+    ]
+    kept.sort(key=lambda row: row.arrival)
+    sets: dict[int, list[PendingRecord | ParityRecord]] = {}
+    for row in kept:
+        sets.setdefault(row.set_number, []).append(row)
+        # Numbers of rows that are still there are not given again.
+        delivery.acceptance.arrivals = row.arrival
+        delivery.reassembler.serial = max(delivery.reassembler.serial, row.set_number)
+    whole: list[tuple[int, IncomingPayload]] = []
+    stale = []
+    for rows in sets.values():
+        first = next((row for row in rows if isinstance(row, PendingRecord)), None)
+        if first is None:
+            for row in rows:
+                delivery.state.outbox.delete(ParityRecord, row.arrival)
+            continue
+        segment = segment_in(first)
+        payload: IncomingPayload | None
+        if segment is None:
+            payload = rejoin_whole(delivery, first)
+        else:
+            key = delivery.reassembler.key_of(first.sender_id, segment)
+            if key in delivery.reassembler.sets:
+                stale.append(delivery.reassembler.sets[key])
+                delivery.take_out(stale[-1])
+            payload = rejoin(delivery, key, rows)
+        if payload is not None:
+            whole.append((rows[-1].arrival, payload))
+    whole.sort(key=itemgetter(0))
+    return [payload for _, payload in whole], stale
+
+
+def segment_in(row: PendingRecord) -> SegmentMessage | None:
+    """Return the kept segment of a payload that has several; None where the row is a whole payload."""
     try:
         segment = SegmentMessage.decode(row.content)
     except DecodeError:
-        segment = SegmentMessage()
-    delivery.gaps.look_for(message)
-    if not is_segmented(segment) or segment.data_segment_count == 1:
-        return rejoin_whole(delivery, message, segment)
-    key = delivery.reassembler.key_of(row.sender_id, segment)
-    extra = history_octets(message.causal_history)
-    payload = delivery.reassembler.add(key, segment, ephemeral=False, extra=extra)
-    delivery.acceptance.join(payload, message, segment.data_segment_index)
+        return None
+    return segment if is_segmented(segment) and segment.data_segment_count > 1 else None
+
+
+def message_in(row: PendingRecord | ParityRecord, sender_id: ParticipantId) -> SdsMessage:
+    """Return as much of the message that a row was kept of as reassembly needs."""
+    history = SdsMessage.decode(row.history).causal_history
+    if isinstance(row, ParityRecord):
+        return SdsMessage(sender_id=sender_id, causal_history=history, content=row.chunk)
+    return SdsMessage(
+        sender_id=sender_id,
+        message_id=row.message_id,
+        lamport_timestamp=row.lamport_timestamp,
+        causal_history=history,
+        content=row.content,
+    )
+
+
+def rejoin(
+    delivery: Delivery, key: SetKey, rows: Sequence[PendingRecord | ParityRecord]
+) -> IncomingPayload | None:
+    """Make a set of its kept segments; return the payload when it is whole.
+
+    Args:
+        delivery: Where it goes on.
+        key: What identifies the set.
+        rows: Its segments in the order in which they came.
+    """
+    reassembler = delivery.reassembler
+    payload = reassembler.open_set(key, ephemeral=False, serial=rows[0].set_number)
     delivery.acceptance.payloads[payload.serial] = payload
-    delivery.wait_for_rest(payload)
-    if delivery.reassembler.is_complete(payload) and delivery.assemble(payload, segment):
+    segment = SegmentMessage()
+    for row in rows:
+        message = message_in(row, payload.sender_id)
+        delivery.gaps.look_for(message)
+        extra = history_octets(message.causal_history)
+        if isinstance(row, ParityRecord):
+            segment = SegmentMessage(
+                is_parity=True, parity_segment_index=row.segment_index, payload=row.chunk
+            )
+            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            history = message.causal_history
+            payload.enter_parity(
+                HeldParity(row.arrival, row.segment_index, row.chunk, history, row.received_ns)
+            )
+            payload.parity_rows.append(row.arrival)
+        else:
+            segment = SegmentMessage.decode(row.content)
+            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            delivery.acceptance.join(payload, message, segment.data_segment_index)
+    delivery.wait_on(payload, rows[-1].received_ns)
+    if reassembler.is_complete(payload) and delivery.assemble(payload, segment):
         return payload
     return None
 
 
-def rejoin_whole(
-    delivery: Delivery, message: SdsMessage, segment: SegmentMessage
-) -> IncomingPayload:
+def rejoin_whole(delivery: Delivery, row: PendingRecord) -> IncomingPayload:
     """Make the payload of a kept message that is a whole payload."""
-    content = segment.payload if is_segmented(segment) else message.content or b""
+    message = message_in(row, row.sender_id)
+    delivery.gaps.look_for(message)
+    try:
+        segment = SegmentMessage.decode(row.content)
+    except DecodeError:
+        segment = SegmentMessage()
+    content = segment.payload if is_segmented(segment) else row.content
     key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-    delivery.reassembler.serial += 1
-    payload = IncomingPayload(serial=delivery.reassembler.serial, key=key, ephemeral=False)
+    payload = IncomingPayload(serial=row.set_number, key=key, ephemeral=False)
     payload.message = content
     payload.octets = len(content) + history_octets(message.causal_history)
     delivery.acceptance.join(payload, message, 0)

@@ -46,6 +46,7 @@ from reliable_channel.records import (
     LogRecord,
     LostRecord,
     OutgoingRecord,
+    ParityRecord,
     PendingRecord,
     Record,
     RecordKey,
@@ -615,6 +616,11 @@ class GroupMachine(RuleBasedStateMachine):
             assert keys(LostRecord) == set(machine.causal.lost.ids)
             assert keys(CompletedRecord) == set(machine.reassembler.completed)
             assert keys(PendingRecord) == set(machine.causal.holder)
+            assert keys(ParityRecord) == {
+                arrival
+                for payload in machine.acceptance.payloads.values()
+                for arrival in payload.parity_rows
+            }
             assert keys(RequestRecord) == set(book.requests)
             assert keys(OutgoingRecord) == {
                 (item.request.request_id, item.index) for item in segments

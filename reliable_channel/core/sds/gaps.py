@@ -213,11 +213,22 @@ class Gaps:
     def lose(self, message_id: MessageId, sender_id: ParticipantId | None, reason: str) -> None:
         """Give up an id that somebody waits for: the application is told, and what waited is delivered."""
         self.stop_looking(message_id)
-        self.report_lost(message_id, sender_id, reason)
+        self.report_lost(message_id, sender_id, reason, self.explanation(reason))
         self.causal.lose(message_id, self.state.now)
 
+    def explanation(self, reason: str) -> str:
+        """Return in words why a message that others depend on is given up."""
+        if reason == "parking_full":
+            return "too many messages wait for others; the oldest was delivered without this one"
+        seconds = self.state.sds.dependency_timeout_ms / 1000
+        return f"neither the store nor another participant brought it within {seconds:.10g} s"
+
     def report_lost(
-        self, message_id: MessageId, sender_id: ParticipantId | None, reason: str
+        self,
+        message_id: MessageId,
+        sender_id: ParticipantId | None,
+        reason: str,
+        explanation: str,
     ) -> None:
         """Tell the application that a message will not be waited for."""
         if not is_identifier(sender_id or ""):
@@ -230,5 +241,6 @@ class Gaps:
                 message_id=message_id,
                 sender_id=sender_id,
                 reason=reason,
+                explanation=explanation,
             )
         )

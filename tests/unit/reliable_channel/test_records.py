@@ -18,6 +18,7 @@ from reliable_channel.records import (
     LogRecord,
     LostRecord,
     OutgoingRecord,
+    ParityRecord,
     PendingRecord,
     Record,
     RecordKey,
@@ -66,8 +67,16 @@ ROWS: list[tuple[Record, RecordKey]] = [
             received_ns=2,
             history=b"",
             content=b"c",
+            set_number=3,
+            arrival=4,
         ),
         ("m",),
+    ),
+    (
+        ParityRecord(
+            arrival=4, set_number=3, segment_index=1, received_ns=2, history=b"", chunk=b"c"
+        ),
+        (4,),  # type: ignore[list-item]
     ),
     (
         RequestRecord(

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pytest
 
+from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.invariants import (
     QUIET_FIELDS,
     InvariantError,
@@ -15,6 +16,7 @@ from benchmarks.simulation.invariants import (
     order_problems,
     quiet_problems,
     request_problems,
+    row_problems,
     sequence_problems,
 )
 from benchmarks.simulation.journal import Charge, Journal, Step
@@ -28,6 +30,7 @@ from reliable_channel.events import (
     MessageSendErrorEvent,
     MessageSentEvent,
 )
+from reliable_channel.records import ParityRecord
 from reliable_channel.types import SECOND
 
 # --- Made-up logs --------------------------------------------------------------------------------
@@ -297,3 +300,18 @@ def test_long_list_of_problems_is_cut() -> None:
     assert "problem 11" in str(error)
     assert "problem 12" not in str(error)
     assert "delivery: and 88 more" in str(error)
+
+
+def test_rows_of_segments_that_nothing_holds_any_more_are_found() -> None:
+    simulation = Simulation(Scenario(participants=2))
+    simulation.start()
+    row = ParityRecord(
+        arrival=1, set_number=1, segment_index=0, received_ns=1, history=b"", chunk=b"x"
+    )
+    who = simulation.participants[1]
+    assert row_problems(simulation.participants) == []
+    who.rows[ParityRecord] = {(1,): row}
+    assert row_problems(simulation.participants) == ["p1: 1 rows of ParityRecord are left"]
+    assert "rows" in simulation.problems()
+    simulation.crash(1)
+    assert row_problems(simulation.participants) == []

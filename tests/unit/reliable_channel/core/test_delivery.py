@@ -11,7 +11,12 @@ import pytest
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core.requests import RequestState
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
-from reliable_channel.events import MessageReceivedEvent
+from reliable_channel.events import (
+    MessageLostEvent,
+    MessageReceivedEvent,
+    event_from_record,
+    event_to_record,
+)
 from reliable_channel.records import CompletedRecord, EventRecord, LostRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
@@ -101,6 +106,36 @@ def test_an_incomplete_payload_without_progress_ends_in_a_lost_event_that_says_w
     assert receiver.counted("incomplete_dropped") == 1
     receiver.receive(messages[0])
     assert receiver.received == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "explanation"),
+    [
+        ((0,), "2 of 3 segments missing, no progress for 3600 s"),
+        ((2, 1), "1 of 3 segments missing, no progress for 3600 s"),
+        ((1, 3), "2 of 3 segments missing and 1 of parity came, no progress for 3600 s"),
+        (
+            (-1, 1, 2),
+            "3 of 3 segments came, but not all of them are its own: the hash differs, "
+            "no progress for 3600 s",
+        ),
+    ],
+)
+def test_a_lost_event_says_what_was_missing(
+    kept: tuple[int, ...], explanation: str, *, restart: bool
+) -> None:
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    first = replace(cut(PAYLOAD, parity_count=1)[0], payload=b"!" * 64)
+    messages.append(content_message(first, lamport=NOW_MS + 20_000))
+    receiver.receive(*(replace(messages[place], causal_history=()) for place in kept))
+    if restart:
+        receiver = receiver.reopened()
+    receiver.advance(3_600 * SECOND)
+    (lost,) = receiver.of(MessageLostEvent)
+    assert (lost.reason, lost.explanation) == ("incomplete_timeout", explanation)
+    assert event_from_record("room", event_to_record(lost)) == lost
 
 
 def test_parity_alone_is_dropped_without_a_lost_event() -> None:
@@ -220,6 +255,59 @@ def test_a_rebuilt_first_segment_keeps_its_dependencies() -> None:
     assert receiver.status().parked_messages == 1
     receiver.receive(before)
     assert receiver.received == [b"before", PAYLOAD]
+
+
+def test_what_claimed_to_be_ephemeral_says_nothing_about_the_time_of_rebuilt_segments() -> None:
+    """A copy without Lamport time gives way to the first content segment, and leaves nothing behind."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=2, lamport=NOW_MS + 20_000)
+    copy = replace(messages[2], lamport_timestamp=None, causal_history=entries("x", "y"))
+    receiver.receive(copy, messages[0])
+    (payload,) = receiver.machine.reassembler.sets.values()
+    assert payload.octets == 64
+    receiver.receive(*messages[3:])
+    known = receiver.machine.state.log.known
+    lamports = [known[message.message_id].lamport for message in messages[:3]]
+    assert lamports == [NOW_MS + 20_000 + place for place in range(3)]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1])
+def test_only_where_data_is_missing_does_a_payload_depend_on_what_parity_names(
+    missing: int | None,
+) -> None:
+    """Anybody can send parity; what every data segment itself names is all that its payload waits for."""
+    receiver = settled()
+    *data, parity = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    last = data.pop() if missing is None else None
+    receiver.receive(*(item for place, item in enumerate(data) if place != missing))
+    parity = replace(parity, causal_history=entries("made up"))
+    if last is not None:
+        parity = replace(
+            parity, content=replace(cut(PAYLOAD, parity_count=1)[3], payload=b"!" * 64).encode()
+        )
+        parity = replace(parity, message_id=salted(ALICE, NOW, parity.content or b""))
+    receiver.receive(parity)
+    if last is not None:
+        receiver.receive(last)
+    assert receiver.received == ([PAYLOAD] if missing is None else [])
+    assert receiver.status().parked_messages == (missing is not None)
+
+
+def test_a_segment_that_goes_does_not_take_along_what_parity_names() -> None:
+    """It named the same; the one that is rebuilt in its place keeps its dependencies all the same."""
+    receiver = settled()
+    proof = content_message(cut(b"proof")[0], lamport=NOW_MS + 20_000)
+    claim, *rest, parity = cut(PAYLOAD, wrap_time_ns=0, parity_count=1)
+    named = entries("before")
+    receiver.receive(
+        content_message(claim, message_id=proof.message_id, history=named),
+        ephemeral_message(parity, history=named),
+        proof,
+        *(content_message(item, lamport=NOW_MS + 20_001) for item in rest),
+    )
+    assert receiver.received == [b"proof"]
+    receiver.receive(single("before"))
+    assert receiver.received == [b"proof", b"before", PAYLOAD]
 
 
 def test_what_waits_for_a_rebuilt_segment_is_set_free() -> None:
@@ -501,6 +589,9 @@ def test_a_full_parking_lot_releases_its_oldest() -> None:
         receiver.receive(single(f"m{number}", f"needs {number}", lamport=NOW_MS + 30_000 + number))
     assert receiver.received == [b"m0", b"m1"]
     assert receiver.lost == [("needs 0", "parking_full"), ("needs 1", "parking_full")]
+    assert {event.explanation for event in receiver.of(MessageLostEvent)} == {
+        "too many messages wait for others; the oldest was delivered without this one"
+    }
     assert receiver.status().parked_messages == 2
     assert receiver.counted("parked") == 4
 

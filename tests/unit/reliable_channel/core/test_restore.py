@@ -20,10 +20,12 @@ from reliable_channel.events import (
 from reliable_channel.records import (
     AcknowledgementRecord,
     BodyRecord,
+    ChannelRecord,
     CompletedRecord,
     DebtRecord,
     LogRecord,
     LostRecord,
+    ParityRecord,
     PendingRecord,
 )
 from reliable_channel.types import SECOND
@@ -31,6 +33,7 @@ from tests.support.builders import (
     ALICE,
     BOB,
     CAROL,
+    DAY,
     NO_FILTER,
     NOW,
     NOW_MS,
@@ -448,28 +451,228 @@ def test_each_payload_is_delivered_once_over_all_openings() -> None:
     assert delivered == [PAYLOAD, b"y" * 100]
 
 
-def test_parity_is_help_that_is_not_kept() -> None:
+@pytest.mark.parametrize("parity_first", [False, True])
+@pytest.mark.parametrize("code", ["reedsolo", "leopard"])
+def test_received_parity_helps_after_the_restart_too(code: str, *, parity_first: bool) -> None:
+    """RELIABLE-CHANNEL-API: parity segments are kept until their message is whole; rebuilt ones are acknowledged."""
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2, code=code)
+    held = [messages[1], messages[3]]
+    receiver.receive(*(held[::-1] if parity_first else held))
+    assert len(receiver.rows_of(ParityRecord)) == 1
+    again = receiver.reopened()
+    again.receive(messages[4])
+    assert again.received == [PAYLOAD]
+    assert again.rows_of(ParityRecord) == again.rows_of(PendingRecord) == []
+    again.advance(3 * SECOND)
+    (sync,) = again.syncs
+    named = {item.message_id for item in sync.message.causal_history}
+    assert named == {message.message_id for message in messages[:3]}
+
+
+def test_parity_of_a_payload_that_is_delivered_at_once_is_never_written() -> None:
     receiver = bob()
     messages = messages_of(PAYLOAD, parity_count=2)
-    receiver.receive(messages[1], messages[3])
+    effects = receiver.receive(messages[3], messages[0])
+    assert any(kind is ParityRecord for kind, _ in effects.changes)
+    effects = receiver.receive(messages[4])
+    assert [key for key in effects.changes.items() if key[0] == (ParityRecord, (3,))] == []
+    assert receiver.rows_of(ParityRecord) == []
+
+
+@pytest.mark.parametrize("data_first", [False, True])
+def test_parity_of_ephemeral_payloads_is_never_kept(*, data_first: bool) -> None:
+    """Ephemeral payloads are outside everything durable; parity alone may be of one."""
+    receiver = bob()
+    data, *_, parity = [ephemeral_message(item) for item in cut(PAYLOAD, parity_count=1)]
+    effects = receiver.receive(*([data, parity] if data_first else [parity, data]))
+    assert {kind for kind, _ in effects.changes} <= {ChannelRecord}
     again = receiver.reopened()
-    again.receive(messages[2])
+    assert again.status().incomplete_payloads == 0
+    again.receive(*messages_of(PAYLOAD, parity_count=1)[1:3])
     assert again.received == []
+
+
+def test_parity_before_what_shows_that_its_payload_is_durable_is_kept_from_then_on() -> None:
+    """Data that came as ephemeral before gives way to the first content segment of the same set."""
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[3], ephemeral_message(cut(PAYLOAD, parity_count=2)[1]))
+    assert receiver.rows_of(ParityRecord) == []
+    receiver.receive(messages[0])
+    assert len(receiver.rows_of(ParityRecord)) == 1
+    again = receiver.reopened()
     again.receive(messages[4])
     assert again.received == [PAYLOAD]
 
 
-def test_an_incomplete_payload_waits_its_whole_time_again() -> None:
-    short = SegmentationConfig(incomplete_timeout_ms=60_000)
-    receiver = bob(segmentation=short)
-    (first, *_) = messages_of(PAYLOAD)
+def test_parity_rows_go_when_a_set_times_out() -> None:
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=60_000))
+    receiver.receive(*messages_of(PAYLOAD, parity_count=2)[2:4])
+    again = receiver.reopened()
+    assert len(again.rows_of(ParityRecord)) == 1
+    again.advance(60 * SECOND)
+    assert len(again.lost) == 1
+    assert again.rows_of(ParityRecord) == again.rows_of(PendingRecord) == []
+
+
+def test_parity_whose_data_is_not_kept_is_forgotten() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[0], messages[3])
+    del receiver.rows[PendingRecord, (messages[0].message_id,)]
+    again = receiver.reopened()
+    assert again.rows_of(ParityRecord) == []
+    assert again.status().incomplete_payloads == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("parity_count", [1, 2])
+def test_a_set_without_data_has_no_parity_rows_until_data_comes_again(
+    parity_count: int, *, restart: bool
+) -> None:
+    """The id of its only data segment was claimed; what proves it belongs to the set, and may make it whole."""
+    receiver = settled()
+    segments = cut(PAYLOAD, parity_count=2, wrap_time_ns=0)
+    proof = content_message(segments[0], lamport=NOW_MS + 20_000)
+    claim = content_message(
+        replace(segments[1], payload=b"!" * 64), message_id=proof.message_id, lamport=NOW_MS
+    )
+    receiver.receive(claim, *map(ephemeral_message, segments[3 : 3 + parity_count]))
+    assert receiver.received == []
+    assert len(receiver.rows_of(ParityRecord)) == parity_count
+    if restart:
+        receiver = receiver.reopened()
+    receiver.receive(proof)
+    if parity_count == 1:
+        assert len(receiver.rows_of(ParityRecord)) == 1
+        receiver = receiver.reopened()
+        receiver.receive(content_message(segments[2], lamport=NOW_MS + 20_002))
+    assert receiver.received == [PAYLOAD]
+    assert receiver.rows_of(ParityRecord) == receiver.rows_of(PendingRecord) == []
+
+
+def test_a_set_whose_only_data_went_leaves_no_rows() -> None:
+    receiver = settled()
+    proof = content_message(cut(b"proof")[0], lamport=NOW_MS + 20_000)
+    data, *_, parity = cut(PAYLOAD, parity_count=1, wrap_time_ns=0)
+    receiver.receive(
+        content_message(data, message_id=proof.message_id, lamport=NOW_MS + 20_000),
+        ephemeral_message(parity),
+    )
+    assert len(receiver.rows_of(ParityRecord)) == 1
+    receiver.receive(proof)
+    assert receiver.status().incomplete_payloads == 1
+    assert receiver.rows_of(ParityRecord) == receiver.rows_of(PendingRecord) == []
+
+
+def test_all_candidates_come_back_in_their_order() -> None:
+    """Data and parity, of which any may be the true one: as many as before, first come first."""
+    receiver = bob()
+    segments = cut(PAYLOAD, parity_count=2)
+    for mark in (b"3", b"1", b"2"):
+        # All at one moment and under one Lamport time: nothing but the order itself says which was first.
+        receiver.receive(
+            content_message(replace(segments[0], payload=mark * 64)),
+            ephemeral_message(replace(segments[4], payload=mark * 64)),
+        )
+    # Nor does the store, which may give its rows in any order.
+    receiver.rows = dict(reversed(receiver.rows.items()))
+    again = receiver.reopened()
+    (before,), (after,) = (
+        list(item.machine.reassembler.sets.values()) for item in (receiver, again)
+    )
+    assert [item.chunk[:1] for item in after.candidates(0)] == [b"3", b"1", b"2"]
+    assert after.candidates(0) == before.candidates(0)
+    assert after.parity == before.parity
+    assert [item[:1] for item in after.parity_rivals[1]] == [b"1", b"2"]
+    again.receive(ephemeral_message(replace(segments[4], payload=b"2" * 64)))
+    assert again.dropped() == {"duplicate_parity": 1}
+    again.receive(content_message(segments[0]), *map(ephemeral_message, segments[3:]))
+    assert again.received == [PAYLOAD]
+    assert again.rows_of(ParityRecord) == again.rows_of(PendingRecord) == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_kept_parity_counts_in_the_bytes_of_its_sender(*, restart: bool) -> None:
+    bound = 1 << 16
+    receiver = bob(segmentation=SegmentationConfig(max_incomplete_bytes_per_sender=bound))
+    first, *_, parity, more = cut(bytes(range(250)) * 400, chunk=21_760, parity_count=2)
+    history = entries(*(f"{number}".ljust(100) for number in range(20)))
+    receiver.receive(content_message(first), ephemeral_message(parity, history=history))
+    if restart:
+        receiver = receiver.reopened()
+    assert receiver.dropped() == {}
+    assert len(receiver.rows_of(ParityRecord)) == 1
+    # Only the history of the first one keeps this one from fitting in.
+    receiver.receive(ephemeral_message(more))
+    assert receiver.dropped() == {"incomplete_bytes_of_sender_full": 1}
+
+
+def test_an_incomplete_payload_does_not_begin_its_time_anew() -> None:
+    receiver = bob(segmentation=SegmentationConfig(incomplete_timeout_ms=600_000))
+    (first, second, _) = messages_of(PAYLOAD)
     receiver.receive(first)
     receiver.advance(50 * SECOND)
+    receiver.receive(second)
+    receiver.advance(100 * SECOND)
     again = receiver.reopened()
-    again.advance(60 * SECOND - 1)
+    again.advance(500 * SECOND - 1)
     assert again.lost == []
     again.advance(1)
-    assert again.lost == [(first.message_id, "incomplete_timeout")]
+    assert [reason for _, reason in again.lost] == ["incomplete_timeout"]
+
+
+def test_parity_is_progress_whose_time_is_kept_too() -> None:
+    receiver = bob()
+    messages = messages_of(PAYLOAD, parity_count=2)
+    receiver.receive(messages[0])
+    receiver.advance(600 * SECOND)
+    receiver.receive(messages[3])
+    again = receiver.reopened()
+    again.advance(3_600 * SECOND - 1)
+    assert again.lost == []
+    again.advance(1)
+    assert len(again.lost) == 1
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_who_restarts_every_half_hour_keeps_nothing_for_ever(*, seen: bool) -> None:
+    """WIRE: time without progress at least 1 h and 3 epochs; what else is received changes nothing about it."""
+    receiver = settled()
+    (first, *_) = messages_of(PAYLOAD, lamport=NOW_MS + 20_000)
+    receiver.receive(first)
+    for restart in range(1, 3):
+        if seen:
+            receiver.receive(single(f"other {restart}"))
+        receiver.advance(1_800 * SECOND)
+        assert receiver.status().incomplete_payloads == (restart < 2)
+        receiver = receiver.reopened()
+    assert receiver.status().incomplete_payloads == 0
+    assert receiver.rows_of(PendingRecord) == []
+
+
+@pytest.mark.parametrize("down", [3_600, 86_400])
+def test_who_was_down_for_long_gives_others_time_to_bring_the_rest(down: int) -> None:
+    receiver = settled()
+    first, *rest = messages_of(PAYLOAD, lamport=NOW_MS + 20_000)
+    receiver.receive(first)
+    receiver.now += down * SECOND
+    again = receiver.reopened()
+    again.advance(TIMEOUT - 1)
+    assert again.status().incomplete_payloads == 1
+    again.receive(*rest)
+    assert again.received == [PAYLOAD]
+
+
+def test_a_clock_that_went_back_makes_nobody_wait_longer() -> None:
+    receiver = bob()
+    receiver.now += DAY
+    receiver.receive(messages_of(PAYLOAD)[0])
+    receiver.now -= DAY
+    again = receiver.reopened()
+    again.advance(3_600 * SECOND)
+    assert again.status().incomplete_payloads == 0
 
 
 def test_a_bad_payload_is_found_out_after_the_restart_too() -> None:
@@ -503,7 +706,15 @@ def make_whole(history: list[Any]) -> dict[str, list[Any]]:
             )
             if place != 1
         ],
+        "rebuilt first": messages_of(PAYLOAD, lamport=at, history=named, parity_count=1)[1:],
         "without wrap time": messages_of(PAYLOAD, lamport=at, history=named, wrap_time_ns=0),
+        "rebuilt without wrap time": [
+            message
+            for place, message in enumerate(
+                messages_of(PAYLOAD, lamport=at, history=named, wrap_time_ns=0, parity_count=1)
+            )
+            if place != 2
+        ],
     }
 
 
@@ -518,7 +729,7 @@ def test_a_parked_payload_goes_on(form: str) -> None:
     again.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
     assert len(again.received) == 2
     assert again.received[0] == b"cause"
-    assert again.rows_of(PendingRecord) == []
+    assert again.rows_of(PendingRecord) == again.rows_of(ParityRecord) == []
     assert again.of(MessageReceivedEvent)[1].late is False
 
 
@@ -564,19 +775,78 @@ def test_a_chain_of_parked_payloads_goes_on_in_order() -> None:
     assert again.received == [b"m0", b"m1", b"m2", b"m3"]
 
 
-def test_the_same_payload_parked_twice_without_wrap_time_is_delivered_twice() -> None:
-    """A payload sent again on purpose is delivered again, also when a restart comes between."""
+@pytest.mark.parametrize("later", [-500, 0, 1, 1_000])
+@pytest.mark.parametrize("came", [1, 2, 3])
+def test_the_same_payload_parked_twice_without_wrap_time_is_delivered_twice(
+    later: int, came: int
+) -> None:
+    """A payload sent again on purpose is delivered again, whenever a restart comes between."""
     receiver = settled()
     first = messages_of(PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 30_000, history=[entry("before")])
     second = [
-        replace(message, message_id=f"again {place}", lamport_timestamp=NOW_MS + 31_000 + place)
+        replace(
+            message,
+            message_id=f"again {place}",
+            lamport_timestamp=NOW_MS + 30_000 + later + place,
+            causal_history=entries("before"),
+        )
         for place, message in enumerate(first)
     ]
-    receiver.receive(*first, *second)
-    assert receiver.status().parked_messages == 2
+    receiver.receive(*first, *second[:came])
+    assert receiver.status().parked_messages == 1 + (came == 3)
     again = receiver.reopened()
+    assert again.status().parked_messages == 1 + (came == 3)
+    assert again.status().incomplete_payloads == (came < 3)
+    again = again.reopened()
+    again.receive(*second[came:])
     again.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
     assert [len(item) for item in again.received] == [5, 150, 150]
+    assert again.dropped() == {}
+    assert again.rows_of(PendingRecord) == again.rows_of(ParityRecord) == []
+
+
+def test_a_payload_that_parity_made_whole_does_not_mix_with_the_same_one_sent_again() -> None:
+    """Without wrap time the ids of rebuilt segments are unknown: its parity is kept until it is delivered."""
+    receiver = settled()
+    *first, _, parity = messages_of(
+        PAYLOAD,
+        wrap_time_ns=0,
+        lamport=NOW_MS + 30_000,
+        history=[entry("before")],
+        parity_count=1,
+    )
+    receiver.receive(*first, parity)
+    receiver.receive(*(replace(item, message_id=f"again {item.message_id}") for item in first))
+    for _ in range(2):
+        receiver = receiver.reopened()
+        assert receiver.status().parked_messages == 1
+        assert receiver.status().incomplete_payloads == 1
+        assert len(receiver.rows_of(ParityRecord)) == 1
+    receiver.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
+    assert [len(item) for item in receiver.received] == [5, 150]
+    assert receiver.rows_of(ParityRecord) == []
+    assert len(receiver.rows_of(PendingRecord)) == 2
+
+
+def test_a_parked_payload_that_lost_an_id_does_not_mix_with_the_same_one_sent_again() -> None:
+    """Somebody proved the id of one of its segments: its row went, and a restart cannot have it whole again."""
+    receiver = settled()
+    proof = content_message(cut(b"proof")[0], lamport=NOW_MS + 40_000)
+    first = messages_of(PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 30_000, history=[entry("before")])
+    again = [
+        replace(message, message_id=f"again {place}", causal_history=entries("before"))
+        for place, message in enumerate(first)
+    ]
+    first[1] = replace(first[1], message_id=proof.message_id)
+    receiver.receive(*first, *again, proof)
+    opened = receiver.reopened()
+    assert opened.status().parked_messages == 1
+    (lost,) = opened.of(MessageLostEvent)
+    assert (lost.message_id, lost.reason) == (first[0].message_id, "incomplete_timeout")
+    assert lost.explanation == "1 of 3 segments missing, and it was sent again"
+    opened.receive(content_message(b"cause", message_id="before", lamport=NOW_MS + 20_000))
+    assert [len(item) for item in opened.received] == [5, 150]
+    assert opened.rows_of(PendingRecord) == []
 
 
 def test_late_segments_of_what_was_rebuilt_deliver_nothing_after_the_restart() -> None:

@@ -255,6 +255,9 @@ def test_a_payload_waits_for_the_dependency_timeout_from_its_own_completion() ->
     assert receiver.received == [b"after"]
     assert receiver.lost == [("before", "dependency_timeout"), ("also", "dependency_timeout")]
     assert {event.sender_id for event in receiver.of(MessageLostEvent)} == {ALICE}
+    assert {event.explanation for event in receiver.of(MessageLostEvent)} == {
+        "neither the store nor another participant brought it within 300 s"
+    }
     kinds = [type(event) for event in receiver.events]
     assert kinds == [MessageLostEvent, MessageLostEvent, MessageReceivedEvent]
     assert receiver.status().missing_messages == 0

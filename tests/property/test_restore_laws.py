@@ -1,0 +1,196 @@
+"""A restart at any moment changes nothing of what was received, and no row outlives what it was kept for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.wire import SdsMessage
+from reliable_channel.records import ParityRecord, PendingRecord
+from reliable_channel.types import SECOND
+from tests.support.builders import (
+    CAROL,
+    NO_FILTER,
+    NOW,
+    NOW_MS,
+    PAYLOAD,
+    Participant,
+    content_message,
+    cut,
+    entries,
+    ephemeral_message,
+    messages_of,
+    settled,
+    single,
+)
+
+AT: Final = NOW_MS + 20_000
+
+
+def sent(wrap_time_ns: int, *needs: str, with_length: bool = True) -> list[SdsMessage]:
+    """Return all segments of a payload, with parity, and the same again under other ids if those are not checked."""
+    named = entries(*needs)
+    messages = messages_of(
+        PAYLOAD,
+        wrap_time_ns=wrap_time_ns,
+        lamport=AT,
+        history=named,
+        parity_count=2,
+        with_length=with_length,
+    )
+    if wrap_time_ns:
+        return messages
+    return messages + [
+        replace(item, message_id=f"again {place}", causal_history=named)
+        for place, item in enumerate(messages)
+    ]
+
+
+def made_up(wrap_time_ns: int, *, with_length: bool = True) -> list[SdsMessage]:
+    """Return forged segments of the same set: data, parity, and what claims to be ephemeral."""
+    segments = cut(PAYLOAD, parity_count=2, wrap_time_ns=wrap_time_ns, with_length=with_length)
+    false = [replace(item, payload=mark * 64) for item in segments for mark in (b"!", b"?")]
+    return [
+        *(content_message(item, lamport=AT, history=entries("x")) for item in false[:6]),
+        *(ephemeral_message(item, history=entries("y")) for item in false[6:]),
+        *(ephemeral_message(item, history=entries("z")) for item in segments[:3]),
+    ]
+
+
+PROOF: Final = content_message(cut(b"proof")[0], lamport=AT)
+"""What takes the ids back that two segments without wrap time claim."""
+
+CLAIMS: Final = [
+    content_message(item, message_id=PROOF.message_id, lamport=AT, sender_id=CAROL)
+    for item in cut(PAYLOAD, parity_count=1, wrap_time_ns=0)[:2]
+]
+
+GROUPS: Final = (
+    sent(NOW, "before"),
+    sent(NOW, "before") + made_up(NOW),
+    sent(NOW + 1, with_length=False) + made_up(NOW + 1, with_length=False),
+    sent(0, "before"),
+    sent(0, "before") + made_up(0),
+    [*sent(0, "before"), *CLAIMS, PROOF],
+    [
+        *sent(NOW, "whole"),
+        *sent(0, "before"),
+        *(ephemeral_message(item, sender_id=CAROL) for item in cut(PAYLOAD, wrap_time_ns=0)),
+        single("whole", "before", lamport=AT),
+        single("before", lamport=AT),
+    ],
+)
+"""Messages that arrive in any order: true and forged segments of sets with and without wrap time, parity of each."""
+
+ARRIVING: Final = st.sampled_from(GROUPS).flatmap(
+    lambda group: st.lists(st.sampled_from(group), min_size=3, max_size=25)
+)
+
+RESTARTS: Final = st.sets(st.integers(0, 24), min_size=1, max_size=5)
+"""After which of them."""
+
+
+def contents(payload: IncomingPayload) -> tuple[Any, ...]:
+    """Return everything that a payload on its way in is, but for what one run counts."""
+    return (
+        payload.serial,
+        payload.key,
+        payload.ephemeral,
+        list(payload.data.items()),
+        list(payload.parity.items()),
+        payload.ids,
+        payload.lamports,
+        payload.histories,
+        payload.rivals,
+        payload.parity_rivals,
+        payload.held_parity,
+        payload.parity_rows,
+        set(payload.dependencies),
+        set(payload.unmet),
+        payload.octets,
+        payload.message,
+    )
+
+
+def durable(receiver: Participant) -> dict[str, Any]:
+    """Return all that a restart must not change: sets with content, what is parked, and the sizes of both."""
+    reassembler, causal = receiver.machine.reassembler, receiver.machine.causal
+    sets = [item for item in reassembler.sets.values() if item.ids and not item.ephemeral]
+    return {
+        "sets": [contents(item) for item in sorted(sets, key=lambda item: item.serial)],
+        "parked": [contents(item) for item in causal.parked.values()],
+        "parked octets": causal.parked_octets,
+        "holders": {key: item.serial for key, item in causal.holder.items()},
+        "known": set(receiver.machine.state.log.known),
+        "owed": set(receiver.machine.state.debt),
+        "completed": dict(reassembler.completed),
+        "rows": {
+            key: row
+            for key, row in receiver.rows.items()
+            if key[0] in (PendingRecord, ParityRecord)
+        },
+    }
+
+
+def check_books(receiver: Participant) -> None:
+    """Compare what is counted and what has rows with what is held."""
+    machine = receiver.machine
+    sets = machine.reassembler.sets.values()
+    assert machine.reassembler.octets == sum(item.octets for item in sets)
+    octets: Counter[str] = Counter()
+    for item in sets:
+        octets[item.sender_id] += item.octets
+    assert +Counter(machine.reassembler.sender_octets) == octets
+    assert machine.reassembler.sender_sets == Counter(item.sender_id for item in sets)
+    for item in sets:
+        held = [*item.data.values(), *item.parity.values()]
+        held += [other.chunk for others in item.rivals.values() for other in others]
+        held += [other for others in item.parity_rivals.values() for other in others]
+        assert item.octets >= sum(map(len, held))
+    rows = {row.arrival for row in receiver.rows_of(ParityRecord) if isinstance(row, ParityRecord)}
+    assert rows == {
+        arrival for item in machine.acceptance.payloads.values() for arrival in item.parity_rows
+    }
+    assert {key[0] for kind, key in receiver.rows if kind is PendingRecord} == set(
+        machine.causal.holder
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(arriving=ARRIVING, restarts=RESTARTS)
+def test_a_restart_changes_nothing_of_what_is_held(
+    arriving: list[SdsMessage], restarts: set[int]
+) -> None:
+    receiver = settled()
+    for step, message in enumerate(arriving):
+        receiver.receive(message)
+        check_books(receiver)
+        if step in restarts:
+            before = durable(receiver)
+            # A store may give its rows in any order.
+            receiver.rows = dict(reversed(receiver.rows.items()))
+            receiver = receiver.reopened()
+            assert durable(receiver) == before
+            check_books(receiver)
+
+
+@settings(max_examples=100, deadline=None)
+@given(arriving=ARRIVING, restarts=RESTARTS)
+def test_no_row_of_a_segment_is_left_when_all_is_quiet(
+    arriving: list[SdsMessage], restarts: set[int]
+) -> None:
+    receiver = settled(sds=replace(NO_FILTER, enable_repair=False))
+    for step, message in enumerate(arriving):
+        receiver.receive(message)
+        receiver.advance(step * SECOND)
+        if step in restarts:
+            receiver = receiver.reopened()
+    receiver.advance(2 * 3_600 * SECOND)
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.rows_of(ParityRecord) == []
+    assert receiver.machine.acceptance.payloads == {}
