@@ -304,7 +304,6 @@ def rejoin(
     segment = SegmentMessage()
     for row in rows:
         message = message_in(row, payload.sender_id)
-        delivery.gaps.look_for(message)
         extra = history_octets(message.causal_history)
         if isinstance(row, ParityRecord):
             segment = SegmentMessage(
@@ -320,6 +319,7 @@ def rejoin(
             segment = SegmentMessage.decode(row.content)
             reassembler.add(key, segment, ephemeral=False, extra=extra)
             delivery.acceptance.join(payload, message, segment.data_segment_index)
+        delivery.gaps.look_for(message, segment.data_segment_index)
     delivery.wait_on(payload, rows[-1].received_ns)
     if reassembler.is_complete(payload) and delivery.assemble(payload, segment):
         return payload
