@@ -161,7 +161,8 @@ class Delivery:
         payload.data.clear()
         payload.parity.clear()
         payload.parity_rivals.clear()
-        payload.histories.clear()
+        if len(payload.ids) == payload.data_count:
+            payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key, ephemeral=payload.ephemeral)
         if not restored or digest not in self.reassembler.completed:
@@ -176,14 +177,27 @@ class Delivery:
 
         Where every data segment has its own history, nothing depends on what the parity names.
         """
+        payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
         if payload.ephemeral or len(payload.ids) == payload.data_count:
-            payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
             self.acceptance.drop_parity(payload)
             payload.dependencies.clear()
             payload.gather()
         else:
             self.acceptance.keep_parity(payload)
             payload.held_parity.clear()
+
+    def join_late(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
+        """Give a parked payload that was rebuilt without one of its ids the segment that has it."""
+        self.causal.unpark(payload)
+        self.acceptance.join(payload, message, index)
+        self.acceptance.keep(message, payload)
+        payload.octets += history_octets(message.causal_history)
+        if len(payload.ids) == payload.data_count:
+            self.acceptance.drop_parity(payload)
+            payload.dependencies.clear()
+            payload.gather()
+            payload.histories.clear()
+        self.causal.complete(payload)
 
     def remember(self, digest: bytes, held: int, data_count: int) -> None:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
@@ -207,7 +221,7 @@ class Delivery:
         Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
         """
         wrap_ns = payload.key[2]
-        if payload.ephemeral or not wrap_ns or not payload.ids:
+        if payload.ephemeral or not payload.ids:
             return True
         contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
         ids = [salted_id(payload.sender_id, wrap_ns, content) for content in contents]

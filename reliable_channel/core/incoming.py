@@ -361,16 +361,30 @@ class IncomingPipeline:
         *,
         proven: bool,
     ) -> None:
-        """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again."""
+        """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again.
+
+        While the payload waits for its turn, what names the segment waits for it too.
+        """
         index = segment.data_segment_index
+        parked = self.causal.parked_without(
+            self.reassembler.key_of(message.sender_id, segment), index
+        )
         known = self.acceptance.accept(
-            message, index, segment.data_segment_count, arrival, logged=True, proven=proven
+            message,
+            index,
+            segment.data_segment_count,
+            arrival,
+            logged=parked is None,
+            proven=proven,
         )
         self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
+        if parked is not None:
+            self.delivery.join_late(parked, message, index)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
         self.state.outbox.count("late_segments")
         self.after_accept(message, arrival)
-        self.causal.release_waiters((message.message_id,))
+        if parked is None:
+            self.causal.release_waiters((message.message_id,))
 
     def after_accept(self, message: SdsMessage, arrival: Arrival, index: int = 0) -> None:
         """Listen to an accepted message and look for what it names."""

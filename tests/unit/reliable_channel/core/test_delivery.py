@@ -334,13 +334,23 @@ def test_nothing_is_inferred_for_senders_without_wrap_time() -> None:
     receiver = settled()
     messages = [
         replace(message, causal_history=())
-        for message in messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0)
+        for message in messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, salt_ns=NOW)
     ]
     receiver.receive(messages[1], messages[2], messages[3])
     assert receiver.received == [PAYLOAD]
     assert receiver.of(MessageReceivedEvent)[0].message_id == messages[1].message_id
     assert messages[0].message_id not in receiver.machine.state.log
     assert receiver.counted("segments_rebuilt") == 0
+
+
+def test_ids_that_are_hashes_of_the_content_are_inferred_too() -> None:
+    """docs/adr/0007: with message_id="content" what parity repaired is acknowledged like any other."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, lamport=NOW_MS + 20_000)
+    receiver.receive(messages[1], messages[2], messages[3])
+    assert receiver.received == [PAYLOAD]
+    assert messages[0].message_id in list(receiver.machine.state.debt)
+    assert receiver.counted("segments_rebuilt") == 1
 
 
 def test_a_received_segment_under_a_wrong_id_stops_all_inference() -> None:

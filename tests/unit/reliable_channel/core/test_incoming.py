@@ -12,7 +12,7 @@ from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.sds.bloom import BloomFilter
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.events import MessageReceivedEvent, SenderIdConflictEvent
-from reliable_channel.records import LogRecord, LostRecord, PendingRecord
+from reliable_channel.records import LogRecord, LostRecord, ParityRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -495,7 +495,9 @@ def test_what_only_parity_names_is_fetched_too(*, parity_first: bool) -> None:
 
 def test_a_segment_that_was_rebuilt_without_its_id_is_acknowledged_when_it_comes() -> None:
     receiver = settled()
-    messages = messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, lamport=NOW_MS + 20_000)
+    messages = messages_of(
+        PAYLOAD, parity_count=1, wrap_time_ns=0, salt_ns=NOW, lamport=NOW_MS + 20_000
+    )
     receiver.receive(messages[1], messages[2], messages[3])
     # The second segment names the first, and nothing tells that it is of the same payload.
     assert receiver.received == []
@@ -504,6 +506,31 @@ def test_a_segment_that_was_rebuilt_without_its_id_is_acknowledged_when_it_comes
     assert receiver.received == [PAYLOAD, b"after"]
     assert receiver.counted("late_segments") == 1
     assert messages[0].message_id in list(receiver.machine.state.debt)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_names_a_late_segment_waits_for_its_payload(*, restart: bool) -> None:
+    """Causal order is of whole payloads: a parked one's segment that comes late is not delivered yet."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD,
+        parity_count=1,
+        wrap_time_ns=0,
+        salt_ns=NOW,
+        lamport=NOW_MS + 20_000,
+        history=[entry("before")],
+    )
+    receiver.receive(messages[0], messages[1], messages[3])
+    receiver.receive(single("after", messages[2].message_id, lamport=NOW_MS + 30_000))
+    receiver.receive(messages[2])
+    if restart:
+        receiver = receiver.reopened()
+    assert receiver.received == []
+    assert receiver.status().parked_messages == 2
+    assert messages[2].message_id not in receiver.machine.state.log.newest(9)
+    receiver.receive(single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received == [b"before", PAYLOAD, b"after"]
+    assert receiver.rows_of(PendingRecord) == receiver.rows_of(ParityRecord) == []
 
 
 def test_without_wrap_time_a_payload_sent_again_is_delivered_again() -> None:

@@ -711,7 +711,14 @@ def make_whole(history: list[Any]) -> dict[str, list[Any]]:
         "rebuilt without wrap time": [
             message
             for place, message in enumerate(
-                messages_of(PAYLOAD, lamport=at, history=named, wrap_time_ns=0, parity_count=1)
+                messages_of(
+                    PAYLOAD,
+                    lamport=at,
+                    history=named,
+                    wrap_time_ns=0,
+                    salt_ns=NOW,
+                    parity_count=1,
+                )
             )
             if place != 2
         ],
@@ -811,6 +818,7 @@ def test_a_payload_that_parity_made_whole_does_not_mix_with_the_same_one_sent_ag
     *first, _, parity = messages_of(
         PAYLOAD,
         wrap_time_ns=0,
+        salt_ns=NOW,
         lamport=NOW_MS + 30_000,
         history=[entry("before")],
         parity_count=1,
