@@ -12,8 +12,8 @@ from typing import Final
 
 from reliable_channel.core.reed_solomon import leopard_code, reedsolo_code
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field
-from reliable_channel.core.reed_solomon.kernel import apply
-from reliable_channel.core.reed_solomon.matrix import rebuilding_matrix
+from reliable_channel.core.reed_solomon.kernel import add, apply
+from reliable_channel.core.reed_solomon.matrix import invert
 from reliable_channel.errors import UnrecoverableError
 
 MAX_SHARDS: Final = {
@@ -76,8 +76,14 @@ def recover(
     lost = [index for index, shard in enumerate(shards) if shard is None]
     used = spare[: len(lost)]
     matrix, field = _code_matrix(len(shards), len(parity), code)
-    solution = rebuilding_matrix(matrix, lost, [index for index, _ in used], field)
-    rebuilt = iter(apply(solution, [*held, *(shard for _, shard in used)], field))
+    rows = matrix[[index for index, _ in used]]
+    # The parity less what the held shards put into it is the parity of the lost ones alone.
+    remains = [shard for _, shard in used]
+    if held:
+        there = [shard is not None for shard in shards]
+        shares = apply(rows[:, there], held, field)
+        remains = [add(pair) for pair in zip(remains, shares, strict=True)]
+    rebuilt = iter(apply(invert(rows[:, lost], field), remains, field))
     return [next(rebuilt) if shard is None else shard for shard in shards]
 
 
