@@ -1,4 +1,4 @@
-"""Small matrices over a field: the inverse that rebuilding takes.
+"""Small matrices over a field: inverses and products, which rebuilding takes.
 
 It must not touch shards, and it leaves its arguments as they are. Only matrices from a code that is
 maximum distance separable belong here: every square part of their parity matrix can be inverted, so
@@ -8,6 +8,8 @@ Spec: none of its own; see ``reed_solomon``.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from reliable_channel.core.reed_solomon.field import Field, Symbols
 
@@ -28,3 +30,11 @@ def invert(matrix: Symbols, field: Field) -> Symbols:
         work ^= field.multiply(factors[:, None], row)
         work[pivot] = row
     return work
+
+
+def multiply(left: Symbols, right: Symbols, field: Field) -> Symbols:
+    """Return the product of two matrices."""
+    product = np.zeros((len(left), right.shape[1]), field.dtype)
+    for index, row in enumerate(right):
+        product ^= field.multiply(left[:, index, None], row)
+    return product

@@ -1,4 +1,4 @@
-"""Small matrices: their inverses."""
+"""Small matrices: inverses and products."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ import pytest
 
 from reliable_channel.core.reed_solomon import leopard_code, reedsolo_code
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field, leopard_field
-from reliable_channel.core.reed_solomon.matrix import invert
+from reliable_channel.core.reed_solomon.matrix import invert, multiply
 
 CODES = [
     pytest.param(reedsolo_code.parity_matrix(60, 40), binary_field(), id="reedsolo"),
     pytest.param(leopard_code.parity_matrix(60, 40), leopard_field(1), id="leopard-8"),
     pytest.param(leopard_code.parity_matrix(190, 66), leopard_field(2), id="leopard-16"),
 ]
-
-
-def multiply(left: Symbols, right: Symbols, field: Field) -> Symbols:
-    terms = field.multiply(left[:, :, None], right)
-    return np.bitwise_xor.reduce(terms, axis=1)
 
 
 def square_part(matrix: Symbols, size: int, seed: int) -> Symbols:
@@ -38,6 +33,13 @@ def test_inverse_times_matrix_is_identity(matrix: Symbols, field: Field, size: i
         identity = np.eye(size, dtype=int).tolist()
         assert multiply(invert(part, field), part, field).tolist() == identity
         assert multiply(part, invert(part, field), field).tolist() == identity
+
+
+def test_product_of_rectangles() -> None:
+    field = binary_field()
+    left = field.as_symbols([[1, 2, 3]])
+    right = field.as_symbols([[1, 0], [2, 1], [0, 7]])
+    assert multiply(left, right, field).tolist() == [[1 ^ 4, 2 ^ 9]]
 
 
 def test_arguments_stay_as_they_are() -> None:
