@@ -65,12 +65,12 @@ SHAPES: Final = (
 HOSTILE_SHAPES: Final = (
     Shape(128, 127, 102_400),
     Shape(128, 128, 102_400),
-    Shape(191, 65, 102_400),
+    Shape(129, 127, 102_400),
     Shape(128, 127, 64),
     Shape(128, 128, 64),
-    Shape(191, 65, 64),
+    Shape(129, 127, 64),
 )
-"""With most parity, and for leopard also with most shards beyond 256 points."""
+"""With most parity; one with leopard also in its large field, where all that is rebuilt then is."""
 
 
 @dataclass(frozen=True, slots=True)
