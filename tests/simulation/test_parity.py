@@ -72,7 +72,7 @@ def test_what_follows_does_not_wait_for_what_was_repaired() -> None:
 
 @pytest.mark.parametrize("participants", [2, 3])
 def test_parity_saves_four_fifths_of_the_retransmissions(participants: int) -> None:
-    """10 % loss, a quarter of parity, 40 segments: `python -m benchmarks parity` plays 200 seeds of it."""
+    """10 % loss, a quarter of parity, 40 segments: `python -m benchmarks saving` plays 200 seeds of it."""
     case = Case(participants, 0.1, 0.25)
     without = sum(measure(replace(case, rate=0.0), seed).retransmissions for seed in range(SEEDS))
     with_parity = sum(measure(case, seed).retransmissions for seed in range(SEEDS))
