@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple
 import reedsolo
 
 from benchmarks.rounds import Ratio, Work, rate, ratio, seconds_of, timed
-from reliable_channel.core.assembly import MAX_ASSEMBLIES, PARITY_CODES, assemble
+from reliable_channel.core.assembly import MAX_ASSEMBLIES, assemble
 from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.reed_solomon import encode_parity, recover
+from reliable_channel.core.segmentation import PARITY_CODES
 from reliable_channel.core.wire import SegmentMessage
 
 PEER: Final = "zfec"

@@ -15,10 +15,8 @@ from typing import Final, TypeAlias
 from reliable_channel.core import reed_solomon
 from reliable_channel.core.hashing import keccak256, zeros_until
 from reliable_channel.core.payload import Candidate, IncomingPayload, SetKey
+from reliable_channel.core.segmentation import PARITY_CODES
 from reliable_channel.core.wire import SegmentMessage
-
-PARITY_CODES: Final = ("leopard", "reedsolo")
-"""Names of the values of the ``parity_code`` field."""
 
 MAX_ASSEMBLIES: Final = 8
 """Times that one received segment may have a payload put together and hashed."""

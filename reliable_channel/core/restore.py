@@ -187,7 +187,10 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
 
 
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
-    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
+    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run.
+
+    Parity is made anew while not all data is propagated.
+    """
     outgoing.book.open(request)
     if request.acknowledged:
         request.heard_ns = now
@@ -199,6 +202,13 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
                 outgoing.acknowledgements.start_timer(segment, now)
         else:
             outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
+    if request.parity_count and not request.sent:
+        # It goes out after the data: little of it can have.
+        contents = [
+            SdsMessage.decode(segment.suffix).content or b"" for segment in request.segments
+        ]
+        wrap_ns = SegmentMessage.decode(contents[0]).wrap_time_ns
+        outgoing.enqueue_parity(request, contents, wrap_ns, now)
 
 
 def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:

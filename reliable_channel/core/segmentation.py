@@ -33,6 +33,9 @@ MAX_SENT_SEGMENTS: Final = 255
 CHUNK_ALIGNMENT: Final = 64
 """Chunks are multiples of this many bytes, which both parity codes can work on (LIP-243)."""
 
+PARITY_CODES: Final = ("leopard", "reedsolo")
+"""Names of the values of the ``parity_code`` field."""
+
 DEFAULT_ENCRYPTION_OVERHEAD: Final = 1024
 """Bytes kept free for an encryption hook that does not say how much it adds."""
 
@@ -249,7 +252,7 @@ class Segmenter:
             return []
         chunk = len(first.payload)
         shards = [SegmentMessage.decode(item).payload.ljust(chunk, b"\0") for item in contents]
-        code = self.config.parity_code
+        code = PARITY_CODES[first.parity_code]
         parity = reed_solomon.encode_parity(shards, first.parity_segment_count, code)
         return [
             SegmentMessage(
