@@ -105,10 +105,44 @@ REFUSED: dict[str, tuple[SdsMessage | bytes, str]] = {
         ephemeral_message(replace(SPARE, parity_segment_count=0)),
         "parity_without_count",
     ),
+    "data with an index of parity": (
+        content_message(replace(FIRST, parity_segment_count=2, parity_segment_index=1)),
+        "index_of_other_class",
+    ),
+    "parity with an index of data": (
+        ephemeral_message(replace(SPARE, data_segment_index=1)),
+        "index_of_other_class",
+    ),
+    "more leopard than data": (
+        content_message(replace(FIRST, parity_segment_count=4, parity_code=0)),
+        "parity_count",
+    ),
+    "256 segments of reedsolo": (
+        ephemeral_message(replace(SPARE, parity_segment_count=253)),
+        "parity_count",
+    ),
+    "a code without parity": (
+        content_message(replace(FIRST, parity_segment_count=0, parity_code=1)),
+        "parity_code_without_count",
+    ),
+    "parity of an unknown code": (
+        ephemeral_message(replace(SPARE, parity_code=2)),
+        "unknown_parity_code",
+    ),
+    "parity of one segment": (
+        ephemeral_message(cut(b"x" * 64, parity_count=1)[1]),
+        "parity_of_one_segment",
+    ),
     "257 segments": (content_message(replace(FIRST, data_segment_count=256)), "too_many_segments"),
     "an empty segment": (content_message(replace(FIRST, payload=b"")), "empty_segment"),
     "a length that cannot be": (
         content_message(replace(FIRST, original_payload_length=500)),
+        "length",
+    ),
+    "a last segment of chunks above the network limit": (
+        content_message(
+            replace(FIRST, data_segment_index=2, original_payload_length=(1 << 64) - 2)
+        ),
         "length",
     ),
     "a segment above the network limit": (
@@ -540,6 +574,14 @@ def test_the_parity_of_one_segment_is_no_second_message() -> None:
     assert data.payload == parity.payload
     receiver.receive(content_message(data), ephemeral_message(parity))
     assert receiver.received == [b"x" * 64]
+
+
+def test_data_beside_parity_of_an_unknown_code_makes_the_payload() -> None:
+    receiver = bob()
+    segments = [replace(item, parity_code=2) for item in cut(PAYLOAD, parity_count=1)]
+    receiver.receive(ephemeral_message(segments[3]), *map(content_message, segments[:3]))
+    assert receiver.dropped() == {"unknown_parity_code": 1}
+    assert receiver.received == [PAYLOAD]
 
 
 # --- Ephemeral messages --------------------------------------------------------------------------
