@@ -22,7 +22,7 @@ from reliable_channel.core.wire import SegmentMessage
 MAX_ASSEMBLIES: Final = 32
 """Times that one received segment may have a payload put together and hashed, where that costs little."""
 
-MAX_WORK: Final = 96 << 20
+MAX_WORK: Final = 80 << 20
 """Work that one received segment may cause, but for the first time, in bytes hashed (about 2 ns each)."""
 
 MAX_PATTERNS: Final = 64
@@ -116,7 +116,10 @@ def groups(payload: IncomingPayload, latest: SegmentMessage | None) -> list[Grou
         fitting = [item for item in ends if len(item.chunk) <= group.size]
         if fitting:
             group.options = {payload.data_count - 1: fitting, **group.options}
-    newest = len(latest.payload) if latest is not None else 0
+    newest = 0
+    if latest is not None:
+        place = None if latest.is_parity else latest.data_segment_index
+        newest = chunk_of(payload.data_count, payload.key[5], place, len(latest.payload))
     complete = [item for item in found.values() if item.spare(payload.data_count) >= 0]
     return sorted(complete, key=lambda item: (item.size != newest, -len(item.options)))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.assembly import assemble
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import SEGMENT_OCTETS, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
@@ -22,13 +22,20 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS
+from reliable_channel.types import MS, SECOND, MessageId
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
 
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
+
+TABLE_FULL: Final = ("incomplete_payloads_full", "incomplete_payloads_of_sender_full")
+"""Reasons to refuse a segment that end when another payload is dropped."""
+
+STALE_NS: Final = 60 * SECOND
+"""No progress for so long, and an incomplete payload may lose its place where all are taken: longer than the pauses of
+retransmission, and short enough that who fills the places has to do it again and again."""
 
 
 class Delivery:
@@ -68,15 +75,37 @@ class Delivery:
             self.state.segmentation.incomplete_timeout_ms * MS,
             INCOMPLETE_EPOCHS * self.budget.period,
         )
+        payload.progress_ns = self.state.now
         self.state.timers.set(("set", payload.serial), self.state.now + wait)
 
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
         payload = self.acceptance.payloads.get(serial)
         if payload is not None and payload.key in self.reassembler.sets:
-            self.reassembler.remove(payload)
-            self.state.outbox.count("incomplete_dropped")
-            self.give_up(payload, "incomplete_timeout")
+            self.drop(payload, "incomplete_timeout")
+
+    def drop(self, payload: IncomingPayload, reason: str) -> None:
+        """Drop an incomplete payload."""
+        self.take_out(payload)
+        self.state.outbox.count("incomplete_dropped")
+        self.give_up(payload, reason)
+
+    def refusal(
+        self, key: SetKey, segment: SegmentMessage, extra: int, message_id: MessageId = ""
+    ) -> str | None:
+        """Return why a segment is not taken, as ``Reassembler.refusal`` does, or None when it is.
+
+        Where only the table of payloads is full, one that makes no progress loses its place.
+        """
+        reason = self.reassembler.refusal(key, segment, extra, message_id)
+        if reason not in TABLE_FULL:
+            return reason
+        whose = key[0] if reason == "incomplete_payloads_of_sender_full" else None
+        stale = self.reassembler.stale(whose, self.state.now - STALE_NS)
+        if stale is None:
+            return reason
+        self.drop(stale, "incomplete_payloads_full")
+        return None
 
     # -- whole payloads ---------------------------------------------------------------------------
 
@@ -113,7 +142,7 @@ class Delivery:
             return False
         self.take_out(payload)
         payload.message = message
-        payload.octets += len(message) - sum(map(len, held))
+        payload.octets += len(message) - sum(map(len, held)) - SEGMENT_OCTETS * len(held)
         return True
 
     def take_out(self, payload: IncomingPayload) -> None:

@@ -312,7 +312,7 @@ class IncomingPipeline:
             # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
             self.reassembler.drop_data(rival)
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra, message.message_id)
+        reason = self.delivery.refusal(key, segment, extra, message.message_id)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
@@ -447,7 +447,7 @@ class IncomingPipeline:
             self.state.outbox.count("late_segments")
             return
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra)
+        reason = self.delivery.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
             return

@@ -186,6 +186,13 @@ def test_a_last_segment_belongs_to_any_size_that_is_no_smaller() -> None:
     assert payload.failures <= 2
 
 
+def test_a_last_segment_is_no_longer_than_a_chunk() -> None:
+    segments = cut(PAYLOAD, with_length=False)
+    payload = collect_set([*segments[:2], replace(segments[2], payload=b"!" * 65)])
+    assert assemble(payload) is None
+    assert payload.failures == 0
+
+
 # --- Forged segments -----------------------------------------------------------------------------
 
 
@@ -220,6 +227,32 @@ def test_what_was_tried_before_is_not_tried_again() -> None:
     for _ in range(3):
         assert assemble(payload) is None
         assert payload.failures == 1
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_the_more_parity_there_is_the_sooner_a_forged_one_is_left_out(place: int) -> None:
+    """Windows of five among ten: two of them have no segment in common."""
+    segments = cut(PAYLOAD * 8, parity_count=10)
+    count = len(segments) - 10
+    segments[count + place] = replace(segments[count + place], payload=b"!" * 64)
+    payload = collect_set(segments[5:])
+    assert assemble(payload) == PAYLOAD * 8
+    assert payload.failures <= 2
+
+
+def test_each_call_goes_on_where_the_last_one_ended() -> None:
+    """Nothing is named here, so that all 64 patterns of four candidates each have to be gone through."""
+    segments = cut(PAYLOAD)
+    false = [
+        replace(segment, payload=bytes([number]) * len(segment.payload))
+        for segment in segments
+        for number in range(3)
+    ]
+    payload = collect_set([*false, *segments])
+    assert assemble(payload) is None
+    assert payload.failures == MAX_ASSEMBLIES
+    assert assemble(payload) == PAYLOAD
+    assert payload.failures == 63
 
 
 # --- What finds the honest payload, and what does not --------------------------------------------
@@ -353,9 +386,9 @@ def test_forged_data_segments_are_left_out(
     [
         (2, 0, 64, MAX_ASSEMBLIES),
         (100, 10, 64, MAX_ASSEMBLIES),
-        (200, 56, 64, 8),
-        (129, 127, 64, 5),
-        (226, 0, 102_400, 4),
+        (200, 56, 64, 7),
+        (129, 127, 64, 4),
+        (226, 0, 102_400, 3),
         (226, 29, 102_400, 1),
     ],
 )
@@ -366,7 +399,7 @@ def test_the_larger_the_payload_the_fewer_times_it_is_put_together(
 
 
 def test_one_segment_causes_a_bounded_amount_of_work() -> None:
-    """Sixteen chains of 24 MiB: four of them are hashed, and the next segment goes on."""
+    """Sixteen chains of 24 MiB: three of them are hashed, and the next segment goes on."""
     size = 128 * KIB
     segments = [
         replace(cut(b"x" * 192)[0], data_segment_index=index, data_segment_count=192)
@@ -380,8 +413,8 @@ def test_one_segment_causes_a_bounded_amount_of_work() -> None:
         for number in (1, 2, 3)
     ]
     payload = collect_set([*held, *rivals])
-    for turn in (1, 2, 3, 4):
+    for turn in (1, 2, 3, 4, 5):
         assert assemble(payload) is None
-        assert payload.failures == 4 * turn
+        assert payload.failures == 3 * turn
     assert assemble(payload) is None
     assert payload.failures == 16
