@@ -143,10 +143,12 @@ def pattern(group: Group, count: int, number: int) -> Pattern:
     Args:
         group: With enough segments.
         count: Data segments of the payload.
-        number: Which pattern, from 0 on; every second one leaves out data that nothing vouches for.
+        number: Which pattern, from 0 on; every fourth one may leave out data that nothing vouches for.
     """
-    number, leave_out = divmod(number, 2)
-    chosen, choices = follow(group, group.spare(count), number, leave_out=bool(leave_out))
+    rounds, place = divmod(number, 4)
+    leave_out = place == 3
+    number = rounds if leave_out else number - rounds
+    chosen, choices = follow(group, group.spare(count), number, leave_out=leave_out)
     missing, held = count - len(chosen), len(group.parity)
     step = max(1, held - missing)
     turn, place = divmod(number + number // (choices * max(1, held)), -(-held // step) or 1)

@@ -315,11 +315,12 @@ def further_needed(
         (40, 20, "reedsolo", 19, 0),
         (100, 25, "reedsolo", 10, 0),
         (100, 25, "leopard", 10, 0),
+        (200, 50, "leopard", 15, 0),
         # Where more windows have to be tried than one segment may cause, further ones go on.
-        (100, 25, "reedsolo", 24, 1),
-        (200, 50, "reedsolo", 25, 3),
-        (200, 50, "reedsolo", 49, 5),
-        (128, 127, "leopard", 126, 14),
+        (100, 25, "reedsolo", 24, 0),
+        (200, 50, "reedsolo", 25, 2),
+        (200, 50, "reedsolo", 49, 2),
+        (128, 127, "leopard", 126, 8),
     ],
 )
 def test_a_forged_parity_segment_is_left_out(
