@@ -12,7 +12,7 @@ from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.assembly import assemble
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import SEGMENT_OCTETS, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
@@ -22,13 +22,20 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS, SECOND, Nanoseconds
+from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
 
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
+
+TABLE_FULL: Final = ("incomplete_payloads_full", "incomplete_payloads_of_sender_full")
+"""Reasons to refuse a segment that end when another payload is dropped."""
+
+STALE_NS: Final = 60 * SECOND
+"""No progress for so long, and an incomplete payload may lose its place where all are taken: longer than the pauses of
+retransmission, and short enough that who fills the places has to do it again and again."""
 
 
 class Delivery:
@@ -70,6 +77,7 @@ class Delivery:
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
+        payload.progress_ns = self.state.now
         self.state.timers.set(("set", payload.serial), self.state.now + self.rest_wait_ns)
 
     def wait_on(self, payload: IncomingPayload, received_ns: Nanoseconds) -> None:
@@ -79,18 +87,48 @@ class Delivery:
         store and other participants the dependency timeout to bring the rest.
         """
         now, wait = self.state.now, self.rest_wait_ns
+        payload.progress_ns = min(received_ns, now)
         grace = min(wait, self.state.sds.dependency_timeout_ms * MS)
-        deadline = max(min(received_ns, now) + wait, now + grace)
+        deadline = max(payload.progress_ns + wait, now + grace)
         self.state.timers.set(("set", payload.serial), deadline)
 
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
         payload = self.acceptance.payloads.get(serial)
         if payload is not None and payload.key in self.reassembler.sets:
-            self.reassembler.remove(payload)
-            self.state.outbox.count("incomplete_dropped")
             seconds = self.rest_wait_ns / SECOND
-            self.give_up(payload, f"{shortfall(payload)}, no progress for {seconds:.10g} s")
+            self.drop(payload, "incomplete_timeout", f"no progress for {seconds:.10g} s")
+
+    def drop(self, payload: IncomingPayload, reason: str, explanation: str) -> None:
+        """Drop an incomplete payload.
+
+        Args:
+            payload: It is taken out of the reassembler.
+            reason: Why, as a word.
+            explanation: The same for people.
+        """
+        self.take_out(payload)
+        self.state.outbox.count("incomplete_dropped")
+        self.give_up(payload, reason, explanation)
+
+    def refusal(
+        self, key: SetKey, segment: SegmentMessage, extra: int, message_id: MessageId = ""
+    ) -> str | None:
+        """Return why a segment is not taken, as ``Reassembler.refusal`` does, or None when it is.
+
+        Where only the table of payloads is full, one that makes no progress loses its place.
+        """
+        reason = self.reassembler.refusal(key, segment, extra, message_id)
+        if reason not in TABLE_FULL:
+            return reason
+        whose = key[0] if reason == "incomplete_payloads_of_sender_full" else None
+        stale = self.reassembler.stale(whose, self.state.now - STALE_NS)
+        if stale is None:
+            return reason
+        seconds = (self.state.now - stale.progress_ns) / SECOND
+        explanation = f"no progress for {seconds:.0f} s while others needed its place"
+        self.drop(stale, "incomplete_payloads_full", explanation)
+        return None
 
     # -- whole payloads ---------------------------------------------------------------------------
 
@@ -127,7 +165,7 @@ class Delivery:
             return False
         self.take_out(payload)
         payload.message = message
-        payload.octets += len(message) - sum(map(len, held))
+        payload.octets += len(message) - sum(map(len, held)) - SEGMENT_OCTETS * len(held)
         return True
 
     def take_out(self, payload: IncomingPayload) -> None:
@@ -315,20 +353,20 @@ class Delivery:
             self.state.timers.cancel(("dependency", payload.serial))
         self.acceptance.forget(payload)
 
-    def give_up(self, payload: IncomingPayload, explanation: str) -> None:
+    def give_up(self, payload: IncomingPayload, reason: str, explanation: str) -> None:
         """Drop a payload that cannot become whole; what was acknowledged of it is an event.
 
         Args:
             payload: No set of the reassembler any longer.
-            explanation: What was missing, for people.
+            reason: Why, as a word.
+            explanation: The same for people, who are told what was missing, too.
         """
+        explanation = f"{shortfall(payload)}, {explanation}"
         self.causal.release_waiters(self.acceptance.drop_rivals(payload))
         self.acceptance.forget(payload)
         if payload.ephemeral or not payload.ids:
             return
-        self.gaps.report_lost(
-            payload.message_id, payload.sender_id, "incomplete_timeout", explanation
-        )
+        self.gaps.report_lost(payload.message_id, payload.sender_id, reason, explanation)
         for message_id in payload.ids.values():
             self.state.log.forget(message_id)
             self.state.archive.forget((message_id,))

@@ -312,7 +312,7 @@ class IncomingPipeline:
             # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
             self.reassembler.drop_data(rival)
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra, message.message_id)
+        reason = self.delivery.refusal(key, segment, extra, message.message_id)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
@@ -464,7 +464,7 @@ class IncomingPipeline:
             return
         # Of an ephemeral payload's data segment the history is not kept.
         extra = history_octets(message.causal_history) if segment.is_parity else 0
-        reason = self.reassembler.refusal(key, segment, extra)
+        reason = self.delivery.refusal(key, segment, extra)
         if reason is not None:
             self.state.outbox.drop(reason)
             return

@@ -9,13 +9,17 @@ Spec: LIP-243 (Segmentation), Reassembly; docs/adr/0013-what-a-stranger-may-not-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
 """sender, payload hash, wrap time, data count, parity count, payload length, parity code."""
+
+
+SEGMENT_OCTETS: Final = 704
+"""Bytes of memory that a segment which is held takes besides its payload and history, about, with its id and debt."""
 
 
 class Candidate(NamedTuple):
@@ -56,8 +60,12 @@ class IncomingPayload:
         held_parity: All parity segments in the order in which they came.
         parity_rows: Arrivals of those that have rows: the first so many, once it has data that is no ephemeral's.
         failures: Times that it could not be put together.
+        looked: Patterns of its segments that were looked at (``assembly``).
+        tried: Marks of those that make nothing.
+        progress_ns: When it was given a segment last.
         dependencies: Entries of its segments' histories by id, own ids included until it completes.
         unmet: Ids it waits for, once complete.
+        segments: Segments it holds, while incomplete.
         octets: Bytes it holds.
         completed_ns: When it became complete; 0 before.
         message: The payload, once complete.
@@ -76,8 +84,12 @@ class IncomingPayload:
     held_parity: list[HeldParity] = field(default_factory=list)
     parity_rows: list[int] = field(default_factory=list)
     failures: int = 0
+    looked: int = 0
+    tried: set[int] = field(default_factory=set)
+    progress_ns: Nanoseconds = 0
     dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
     unmet: dict[MessageId, None] = field(default_factory=dict)
+    segments: int = 0
     octets: int = 0
     completed_ns: Nanoseconds = 0
     message: bytes = b""
@@ -146,6 +158,30 @@ class IncomingPayload:
         for entry in first.history:
             self.dependencies.pop(entry.message_id, None)
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
+
+    def settle(self, data: dict[int, bytes], chosen: dict[int, Candidate]) -> None:
+        """Take the whole's data segments; the candidates that are part of it come first, the others are rivals.
+
+        Args:
+            data: Chunks by index, all of them.
+            chosen: The candidates that it was put together from.
+        """
+        for index in list(self.data):
+            held = self.candidates(index)
+            item = chosen.get(index) or next(
+                (one for one in held if one.chunk == data[index]), None
+            )
+            if item is not None:
+                self.choose(index, item)
+            else:
+                self.rivals[index] = held
+                self.ids.pop(index, None)
+                self.lamports.pop(index, None)
+                for entry in self.histories.pop(index, ()):
+                    self.dependencies.pop(entry.message_id, None)
+        self.data = data
+        if self.rivals:
+            self.gather()
 
     def gather(self) -> None:
         """Let it depend on what its first candidates and its parity name, again: some entries went with others."""

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Final
 
 from reliable_channel.config import SdsConfig
-from reliable_channel.core.delivery import Delivery, shortfall
+from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.payload import HeldParity, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import TrafficClass
@@ -228,7 +228,7 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
         else:
             delivery.complete(payload)
     for payload in stale:
-        delivery.give_up(payload, f"{shortfall(payload)}, and it was sent again")
+        delivery.give_up(payload, "incomplete_timeout", "and it was sent again")
 
 
 def rejoin_all(

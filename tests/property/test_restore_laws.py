@@ -149,8 +149,11 @@ def check_books(receiver: Participant) -> None:
     octets: Counter[str] = Counter()
     for item in sets:
         octets[item.sender_id] += item.octets
-    assert +Counter(machine.reassembler.sender_octets) == octets
-    assert machine.reassembler.sender_sets == Counter(item.sender_id for item in sets)
+    senders = machine.reassembler.senders
+    assert {name: used.octets for name, used in senders.items()} == octets
+    assert {name: used.sets for name, used in senders.items()} == Counter(
+        item.sender_id for item in sets
+    )
     for item in sets:
         held = [*item.data.values(), *item.parity.values()]
         held += [other.chunk for others in item.rivals.values() for other in others]

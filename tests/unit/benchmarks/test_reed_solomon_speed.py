@@ -83,7 +83,7 @@ def test_the_library_gives_each_column_back() -> None:
 
 @pytest.mark.parametrize("shape", [Shape(3, 3, 64), Shape(12, 4, 128)])
 @pytest.mark.parametrize("code", reed_solomon_speed.CODES)
-def test_a_stranger_has_every_choice_of_parity_tried(shape: Shape, code: str) -> None:
+def test_what_a_stranger_completes_has_its_cost(shape: Shape, code: str) -> None:
     harm = reed_solomon_speed.measure_harm(shape, code)
     assert harm.seconds > 0
     assert harm.unsized_seconds > 0

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from reliable_channel.config import SegmentationConfig
+from reliable_channel.core.assembly import MAX_ASSEMBLIES
+from reliable_channel.core.payload import SEGMENT_OCTETS
 from reliable_channel.core.requests import RequestState
+from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import (
     MessageLostEvent,
@@ -264,7 +267,7 @@ def test_what_claimed_to_be_ephemeral_says_nothing_about_the_time_of_rebuilt_seg
     copy = replace(messages[2], lamport_timestamp=None, causal_history=entries("x", "y"))
     receiver.receive(copy, messages[0])
     (payload,) = receiver.machine.reassembler.sets.values()
-    assert payload.octets == 64
+    assert payload.octets == 64 + SEGMENT_OCTETS
     receiver.receive(*messages[3:])
     known = receiver.machine.state.log.known
     lamports = [known[message.message_id].lamport for message in messages[:3]]
@@ -457,7 +460,35 @@ def test_a_forged_segment_keeps_none_of_the_true_ones_away(
     assert receiver.machine.acceptance.payloads == {}
     assert receiver.machine.causal.holder == {}
     assert receiver.machine.reassembler.octets == 0
-    assert receiver.machine.reassembler.sender_octets == {}
+    assert receiver.machine.reassembler.senders == {}
+
+
+def test_a_forged_segment_in_the_place_of_a_lost_one_is_forgotten() -> None:
+    """Parity fills the place; the id that was acknowledged meanwhile is nobody's."""
+    receiver = bob()
+    true = messages_of(PAYLOAD, parity_count=2)
+    false = content_message(forged(1, count=5), history=entries("junk"))
+    receiver.receive(false, true[0], true[2], true[3])
+    assert receiver.received == [PAYLOAD]
+    log = receiver.machine.state.log
+    assert set(log.known) == {item.message_id for item in true[:3]}
+    assert log.newest(9) == tuple(item.message_id for item in true[:3])
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.machine.causal.holder == {}
+    assert receiver.machine.reassembler.senders == {}
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_payload_that_waits_counts_its_bytes_and_histories_only(parity: int) -> None:
+    receiver = settled()
+    true = messages_of(
+        PAYLOAD, parity_count=parity, lamport=NOW_MS + 20_000, history=entries("before")
+    )
+    false = content_message(forged(0, count=3 + parity), lamport=NOW_MS + 20_000)
+    receiver.receive(false, *true[parity:])
+    (payload,) = receiver.machine.causal.parked.values()
+    named = sum(history_octets(item.causal_history) for item in true[parity : 3 + parity])
+    assert payload.octets == len(PAYLOAD) + named
 
 
 @pytest.mark.parametrize("true_first", [False, True])
@@ -492,7 +523,7 @@ def test_one_segment_has_a_bounded_number_of_payloads_put_together() -> None:
         for number in range(4):
             before = receiver.counted("assemblies_failed")
             receiver.receive(content_message(forged(index, bytes([48 + number]))))
-            assert receiver.counted("assemblies_failed") - before <= 8
+            assert receiver.counted("assemblies_failed") - before <= MAX_ASSEMBLIES
     assert receiver.counted("assemblies_failed") >= 20
 
 
