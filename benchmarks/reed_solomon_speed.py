@@ -18,7 +18,7 @@ import reedsolo
 
 from benchmarks.rounds import Ratio, Work, rate, ratio, seconds_of, timed
 from reliable_channel.core.assembly import assemble
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.reed_solomon import encode_parity, recover
 from reliable_channel.core.segmentation import PARITY_CODES
 from reliable_channel.core.wire import SegmentMessage
@@ -243,8 +243,9 @@ def harm_seconds(shape: Shape, code: str, *, length: int) -> float:
     shards = [bytes([1]) * shape.size, *[bytes(shape.size)] * (shape.data - 1)]
     held = max(1, shape.data - shape.parity + 1)
     parity = dict(enumerate(encode_parity(shards, shape.parity, code)))
-    key = ("eve", bytes(32), 1, shape.data, shape.parity, length, PARITY_CODES.index(code))
-    payload = IncomingPayload(serial=1, key=key, ephemeral=False)
+    number = PARITY_CODES.index(code)
+    key = SetKey("eve", bytes(32), 1, shape.data, shape.parity, length, number)
+    payload = IncomingPayload(serial=1, key=key)
     payload.data = dict(enumerate(shards[:held]))
     payload.parity = parity
     last = SegmentMessage(

@@ -75,7 +75,7 @@ def reassemble(contents: list[bytes]) -> bytes | None:
         segment = SegmentMessage.decode(content)
         key = reassembler.key_of("alice", segment)
         if reassembler.refusal(key, segment) is None:
-            payload = reassembler.add(key, segment, ephemeral=False)
+            payload = reassembler.add(key, segment)
             if reassembler.is_complete(payload):
                 return assemble(payload, segment)
     return None

@@ -85,7 +85,7 @@ def assemble(payload: IncomingPayload, latest: SegmentMessage | None = None) -> 
             data = {index: item.chunk for index, item in chosen.items()}
             message = put_together(payload.key, data, parity, group.size)
             if message is not None:
-                payload.settle(data, chosen)
+                payload.settle(data, chosen, parity)
                 return message
             payload.failures += 1
     return None
@@ -103,7 +103,7 @@ def groups(payload: IncomingPayload, latest: SegmentMessage | None) -> list[Grou
     ends: list[Candidate] = []
     for index in sorted(payload.data, reverse=True):
         for item in payload.candidates(index):
-            size = chunk_of(payload.data_count, payload.key[5], index, len(item.chunk))
+            size = chunk_of(payload.data_count, payload.key.payload_bytes, index, len(item.chunk))
             if size:
                 group = found.setdefault(size, Group(size))
                 group.options.setdefault(index, []).append(item)
@@ -119,7 +119,7 @@ def groups(payload: IncomingPayload, latest: SegmentMessage | None) -> list[Grou
     newest = 0
     if latest is not None:
         place = None if latest.is_parity else latest.data_segment_index
-        newest = chunk_of(payload.data_count, payload.key[5], place, len(latest.payload))
+        newest = chunk_of(payload.data_count, payload.key.payload_bytes, place, len(latest.payload))
     complete = [item for item in found.values() if item.spare(payload.data_count) >= 0]
     return sorted(complete, key=lambda item: (item.size != newest, -len(item.options)))
 
@@ -213,10 +213,10 @@ def put_together(
         parity: Chunks by parity segment index.
         size: Of a chunk, bytes.
     """
-    if len(data) < key[3] and not rebuild(key, data, parity, size):
+    if len(data) < key.data_count and not rebuild(key, data, parity, size):
         return None
     message = b"".join([data[index] for index in range(len(data))])
-    return message if keccak256(message) == key[1] else None
+    return message if keccak256(message) == key.payload_hash else None
 
 
 def rebuild(key: SetKey, data: dict[int, bytes], parity: dict[int, bytes], size: int) -> bool:
@@ -224,7 +224,7 @@ def rebuild(key: SetKey, data: dict[int, bytes], parity: dict[int, bytes], size:
 
     Shards are zero-padded to the chunk for coding; the last data segment travels unpadded.
     """
-    count, parity_count, code = key[3], key[4], key[6]
+    count, parity_count, code = key.data_count, key.parity_count, key.parity_code
     if code >= len(PARITY_CODES):
         return False
     shards = [data[index].ljust(size, b"\0") if index in data else None for index in range(count)]
@@ -245,7 +245,7 @@ def cut_last(key: SetKey, data: dict[int, bytes]) -> bool:
 
     Where the sender gave no length, trailing zero bytes are cut until the hash matches.
     """
-    digest, last_index, length = key[1], key[3] - 1, key[5]
+    digest, last_index, length = key.payload_hash, key.data_count - 1, key.payload_bytes
     last = data[last_index]
     if length:
         data[last_index] = last[: length - last_index * len(last)]

@@ -8,6 +8,7 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
@@ -95,7 +96,7 @@ class Delivery:
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
         payload = self.acceptance.payloads.get(serial)
-        if payload is not None and payload.key in self.reassembler.sets:
+        if payload is not None and self.reassembler.sets.get(payload.key) is payload:
             seconds = self.rest_wait_ns / SECOND
             self.drop(payload, "incomplete_timeout", f"no progress for {seconds:.10g} s")
 
@@ -121,7 +122,7 @@ class Delivery:
         reason = self.reassembler.refusal(key, segment, extra, message_id)
         if reason not in TABLE_FULL:
             return reason
-        whose = key[0] if reason == "incomplete_payloads_of_sender_full" else None
+        whose = key.sender_id if reason == "incomplete_payloads_of_sender_full" else None
         stale = self.reassembler.stale(whose, self.state.now - STALE_NS)
         if stale is None:
             return reason
@@ -164,9 +165,63 @@ class Delivery:
         if message is None:
             return False
         self.take_out(payload)
+        self.drop_unused_parity(payload)
         payload.message = message
         payload.octets += len(message) - sum(map(len, held)) - SEGMENT_OCTETS * len(held)
         return True
+
+    def drop_unused_parity(self, payload: IncomingPayload) -> None:
+        """Let go of parity that a payload was not put together with: what it names is nobody's word."""
+        if not payload.held_parity:
+            return
+        unused = [
+            item
+            for item in payload.held_parity
+            if payload.parity.get(item.segment_index) is not item.chunk
+        ]
+        payload.octets -= sum(history_octets(item.history) for item in unused)
+        gone = {item.arrival for item in unused}
+        self.acceptance.drop_parity_rows(payload, gone)
+        payload.held_parity = [item for item in payload.held_parity if item.arrival not in gone]
+        payload.dependencies.clear()
+        payload.gather()
+
+    def take(self, key: SetKey, segment: SegmentMessage, extra: int) -> IncomingPayload:
+        """Take a segment for which ``refusal`` said None and return its set.
+
+        The first content segment of a payload brings the parity over that came before it.
+        """
+        is_new = not key.ephemeral and key not in self.reassembler.sets
+        waiting = self.reassembler.sets.get(key.sibling) if is_new else None
+        given = [] if waiting is None else self.reassembler.give_parity(waiting)
+        if waiting is not None and not waiting.data:
+            self.take_out(waiting)
+            self.acceptance.payloads.pop(waiting.serial, None)
+        payload = self.reassembler.add(key, segment, extra=extra)
+        for item in given:
+            parity = replace(
+                segment,
+                is_parity=True,
+                data_segment_index=0,
+                parity_segment_index=item.segment_index,
+                payload=item.chunk,
+            )
+            if self.reassembler.refusal(key, parity, history_octets(item.history)) is None:
+                self.reassembler.add(key, parity, extra=history_octets(item.history))
+                payload.enter_parity(item)
+        return payload
+
+    def progress(self, payload: IncomingPayload, segment: SegmentMessage) -> None:
+        """Let the time begin anew that an incomplete payload may go without progress, if a segment is any.
+
+        Another one for an index that one is held for is none: who sends them would keep a dead set for ever.
+        """
+        if segment.is_parity:
+            first = payload.parity[segment.parity_segment_index]
+        else:
+            first = payload.data[segment.data_segment_index]
+        if first is segment.payload:
+            self.wait_for_rest(payload)
 
     def take_out(self, payload: IncomingPayload) -> None:
         """End the reassembly of a set."""
@@ -202,7 +257,7 @@ class Delivery:
         if len(payload.ids) == payload.data_count:
             payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
-        digest = set_digest(payload.key, ephemeral=payload.ephemeral)
+        digest = set_digest(payload.key)
         if not restored or digest not in self.reassembler.completed:
             self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
@@ -217,12 +272,12 @@ class Delivery:
         """
         payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
         if payload.ephemeral or len(payload.ids) == payload.data_count:
-            self.acceptance.drop_parity(payload)
+            self.acceptance.drop_parity_rows(payload, payload.parity_rows)
             payload.dependencies.clear()
             payload.gather()
         else:
             self.acceptance.keep_parity(payload)
-            payload.held_parity.clear()
+        payload.held_parity.clear()
 
     def join_late(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
         """Give a parked payload that was rebuilt without one of its ids the segment that has it."""
@@ -230,10 +285,12 @@ class Delivery:
         self.acceptance.join(payload, message, index)
         self.acceptance.keep(message, payload)
         payload.octets += history_octets(message.causal_history)
-        if len(payload.ids) == payload.data_count:
-            self.acceptance.drop_parity(payload)
+        if 0 in payload.ids:
             payload.dependencies.clear()
             payload.gather()
+        missing = payload.data_count - len(payload.ids)
+        self.acceptance.drop_parity_rows(payload, payload.parity_rows[missing:])
+        if not missing:
             payload.histories.clear()
         self.causal.complete(payload)
 
@@ -258,7 +315,7 @@ class Delivery:
 
         Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
         """
-        wrap_ns = payload.key[2]
+        wrap_ns = payload.key.wrap_time_ns
         if payload.ephemeral or not payload.ids:
             return True
         contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
@@ -387,7 +444,7 @@ def shortfall(payload: IncomingPayload) -> str:
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:
     """Return the exact bytes that the sender gave a data segment of a set."""
-    _, digest, wrap_ns, count, parity_count, length, code = payload.key
+    _, digest, wrap_ns, count, parity_count, length, code, _ = payload.key
     return SegmentMessage(
         entire_message_hash=digest,
         data_segment_index=index,

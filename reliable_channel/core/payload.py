@@ -9,13 +9,33 @@ Spec: LIP-243 (Segmentation), Reassembly; docs/adr/0013-what-a-stranger-may-not-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
-SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
-"""sender, payload hash, wrap time, data count, parity count, payload length, parity code."""
+
+class SetKey(NamedTuple):
+    """What identifies a set of segments: all that the segments of a payload have in common.
+
+    A payload that was sent as ephemeral is another one: a copy made to look so, or not to, must not keep it away.
+    """
+
+    sender_id: ParticipantId
+    payload_hash: bytes
+    wrap_time_ns: Nanoseconds
+    data_count: int
+    parity_count: int
+    payload_bytes: int
+    """0 where the sender does not say."""
+    parity_code: int
+    ephemeral: bool = False
+    """Outside causal order: not known, not logged, not parked. So is a set that has only parity: it may be either."""
+
+    @property
+    def sibling(self) -> SetKey:
+        """The same but for the kind; parity may belong to either."""
+        return self._replace(ephemeral=not self.ephemeral)
 
 
 SEGMENT_OCTETS: Final = 704
@@ -49,7 +69,6 @@ class IncomingPayload:
     Attributes:
         serial: Distinguishes payloads within a channel's run.
         key: What identifies its set.
-        ephemeral: It is outside causal order: not known, not logged, not parked.
         data: Chunks by data segment index, of the first candidate each.
         parity: Chunks by parity segment index, of the first candidate each.
         ids: Message id by data segment index, received or rebuilt.
@@ -73,7 +92,6 @@ class IncomingPayload:
 
     serial: int
     key: SetKey
-    ephemeral: bool
     data: dict[int, bytes] = field(default_factory=dict)
     parity: dict[int, bytes] = field(default_factory=dict)
     ids: dict[int, MessageId] = field(default_factory=dict)
@@ -97,12 +115,17 @@ class IncomingPayload:
     @property
     def sender_id(self) -> ParticipantId:
         """Who sent it."""
-        return self.key[0]
+        return self.key.sender_id
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether it is outside causal order."""
+        return self.key.ephemeral
 
     @property
     def data_count(self) -> int:
         """Data segments that it has in all."""
-        return self.key[3]
+        return self.key.data_count
 
     @property
     def position(self) -> tuple[int, MessageId]:
@@ -159,13 +182,18 @@ class IncomingPayload:
             self.dependencies.pop(entry.message_id, None)
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
 
-    def settle(self, data: dict[int, bytes], chosen: dict[int, Candidate]) -> None:
+    def settle(
+        self, data: dict[int, bytes], chosen: dict[int, Candidate], parity: dict[int, bytes]
+    ) -> None:
         """Take the whole's data segments; the candidates that are part of it come first, the others are rivals.
 
         Args:
             data: Chunks by index, all of them.
             chosen: The candidates that it was put together from.
+            parity: The parity that it was put together with; the rest of it counts for nothing.
         """
+        self.parity = parity
+        self.parity_rivals.clear()
         for index in list(self.data):
             held = self.candidates(index)
             item = chosen.get(index) or next(
@@ -185,11 +213,15 @@ class IncomingPayload:
 
     def gather(self) -> None:
         """Let it depend on what its first candidates and its parity name, again: some entries went with others."""
-        for history in (*self.histories.values(), *(item.history for item in self.held_parity)):
+        for history in self.histories.values():
             for entry in history:
                 self.dependencies.setdefault(entry.message_id, entry)
+        for entry in self.named_by_parity():
+            self.dependencies.setdefault(entry.message_id, entry)
 
     def named_by_parity(self) -> tuple[HistoryEntry, ...]:
-        """Return what its parity segments name, each id once: the history of its first data segment."""
+        """Return what its parity segments name, each id once: the history of its first data segment, if that lacks."""
+        if 0 in self.ids:
+            return ()
         named = {entry.message_id: entry for item in self.held_parity for entry in item.history}
         return tuple(named.values())

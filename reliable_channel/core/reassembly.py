@@ -16,7 +16,13 @@ from typing import Final
 
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core.hashing import keccak256
-from reliable_channel.core.payload import SEGMENT_OCTETS, Candidate, IncomingPayload, SetKey
+from reliable_channel.core.payload import (
+    SEGMENT_OCTETS,
+    Candidate,
+    HeldParity,
+    IncomingPayload,
+    SetKey,
+)
 from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.wire import SegmentMessage
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
@@ -67,9 +73,11 @@ class Reassembler:
         self.completed: OrderedDict[bytes, int] = OrderedDict()
         self.serial = 0
 
-    def key_of(self, sender_id: ParticipantId, segment: SegmentMessage) -> SetKey:
+    def key_of(
+        self, sender_id: ParticipantId, segment: SegmentMessage, *, ephemeral: bool = False
+    ) -> SetKey:
         """Return what identifies the set that a segment belongs to."""
-        return (
+        return SetKey(
             sender_id,
             segment.entire_message_hash,
             segment.wrap_time_ns,
@@ -77,7 +85,16 @@ class Reassembler:
             segment.parity_segment_count,
             segment.original_payload_length,
             segment.parity_code,
+            ephemeral,
         )
+
+    def home(self, key: SetKey) -> SetKey:
+        """Return the set that parity belongs to, which says nothing of its kind: the one with content, if there is one.
+
+        In both, one copy of a segment that claims to be ephemeral would have the payload delivered twice.
+        """
+        content = key._replace(ephemeral=False)
+        return content if content in self.sets else key._replace(ephemeral=True)
 
     def refusal(
         self, key: SetKey, segment: SegmentMessage, extra: int = 0, message_id: MessageId = ""
@@ -93,7 +110,7 @@ class Reassembler:
         A refused segment is not acknowledged, so its sender tries again later. That the table is full is the last
         reason: then nothing else is in the way.
         """
-        sender_id, size = key[0], len(segment.payload) + extra + SEGMENT_OCTETS
+        sender_id, size = key.sender_id, len(segment.payload) + extra + SEGMENT_OCTETS
         held, config = self.sets.get(key), self.config
         if held is None:
             pass
@@ -134,14 +151,11 @@ class Reassembler:
         ]
         return min(found, key=lambda item: (item.octets, item.progress_ns), default=None)
 
-    def add(
-        self, key: SetKey, segment: SegmentMessage, *, ephemeral: bool, extra: int = 0
-    ) -> IncomingPayload:
+    def add(self, key: SetKey, segment: SegmentMessage, *, extra: int = 0) -> IncomingPayload:
         """Take a segment for which ``refusal`` said None and return its set."""
         payload = self.sets.get(key)
         if payload is None:
-            payload = self.open_set(key, ephemeral=ephemeral)
-        payload.ephemeral = payload.ephemeral and ephemeral
+            payload = self.open_set(key)
         if segment.is_parity:
             index = segment.parity_segment_index
             if index in payload.parity:
@@ -170,20 +184,19 @@ class Reassembler:
             counts.segments += segments
             counts.octets += octets
 
-    def open_set(self, key: SetKey, *, ephemeral: bool, serial: int = 0) -> IncomingPayload:
+    def open_set(self, key: SetKey, *, serial: int = 0) -> IncomingPayload:
         """Begin a set.
 
         Args:
             key: What identifies it.
-            ephemeral: All that it has so far came in ephemeral messages.
             serial: Its number; 0 gives it the next one.
         """
         if not serial:
             self.serial += 1
             serial = self.serial
-        payload = IncomingPayload(serial=serial, key=key, ephemeral=ephemeral)
+        payload = IncomingPayload(serial=serial, key=key)
         self.sets[key] = payload
-        self.senders.setdefault(key[0], Usage()).sets += 1
+        self.senders.setdefault(key.sender_id, Usage()).sets += 1
         return payload
 
     def take_back(self, payload: IncomingPayload, message_id: MessageId) -> None:
@@ -209,18 +222,14 @@ class Reassembler:
         payload.gather()
         self.charge(payload, -1, -len(gone.chunk) - history_octets(gone.history))
 
-    def drop_data(self, payload: IncomingPayload) -> None:
-        """Let go of the data segments of a set; its parity stays."""
-        gone = [
-            *payload.data.values(),
-            *(item.chunk for items in payload.rivals.values() for item in items),
-        ]
-        payload.data.clear()
-        payload.ids.clear()
-        payload.lamports.clear()
-        payload.histories.clear()
-        payload.rivals.clear()
-        self.charge(payload, -len(gone), -sum(map(len, gone)))
+    def give_parity(self, payload: IncomingPayload) -> list[HeldParity]:
+        """Take the parity of a set, which turns out to be another one's."""
+        given, payload.held_parity = payload.held_parity, []
+        payload.parity.clear()
+        payload.parity_rivals.clear()
+        octets = sum(len(item.chunk) + history_octets(item.history) for item in given)
+        self.charge(payload, -len(given), -octets)
+        return given
 
     def remove(self, payload: IncomingPayload) -> None:
         """Let go of a set: it is complete, or given up."""
@@ -254,12 +263,9 @@ class Reassembler:
         return None
 
 
-def set_digest(key: SetKey, *, ephemeral: bool = False) -> bytes:
-    """Return 16 bytes that stand for a set in the memory of completed ones.
-
-    A payload sent as ephemeral is another one: a copy made to look so must not keep the message itself away.
-    """
-    return keccak256(repr((key, ephemeral)).encode())[:16]
+def set_digest(key: SetKey) -> bytes:
+    """Return 16 bytes that stand for a set in the memory of completed ones."""
+    return keccak256(repr(tuple(key)).encode())[:16]
 
 
 def refuse_parity(payload: IncomingPayload, segment: SegmentMessage) -> str | None:

@@ -309,7 +309,7 @@ def rejoin(
         rows: Its segments in the order in which they came.
     """
     reassembler = delivery.reassembler
-    payload = reassembler.open_set(key, ephemeral=False, serial=rows[0].set_number)
+    payload = reassembler.open_set(key, serial=rows[0].set_number)
     delivery.acceptance.payloads[payload.serial] = payload
     segment = SegmentMessage()
     for row in rows:
@@ -319,7 +319,7 @@ def rejoin(
             segment = SegmentMessage(
                 is_parity=True, parity_segment_index=row.segment_index, payload=row.chunk
             )
-            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            reassembler.add(key, segment, extra=extra)
             history = message.causal_history
             payload.enter_parity(
                 HeldParity(row.arrival, row.segment_index, row.chunk, history, row.received_ns)
@@ -327,7 +327,7 @@ def rejoin(
             payload.parity_rows.append(row.arrival)
         else:
             segment = SegmentMessage.decode(row.content)
-            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            reassembler.add(key, segment, extra=extra)
             delivery.acceptance.join(payload, message, segment.data_segment_index)
         delivery.gaps.look_for(message, segment.data_segment_index)
     delivery.wait_on(payload, rows[-1].received_ns)
@@ -345,8 +345,8 @@ def rejoin_whole(delivery: Delivery, row: PendingRecord) -> IncomingPayload:
     except DecodeError:
         segment = SegmentMessage()
     content = segment.payload if is_segmented(segment) else row.content
-    key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-    payload = IncomingPayload(serial=row.set_number, key=key, ephemeral=False)
+    key = SetKey(message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
+    payload = IncomingPayload(serial=row.set_number, key=key)
     payload.message = content
     payload.octets = len(content) + history_octets(message.causal_history)
     delivery.acceptance.join(payload, message, 0)

@@ -289,7 +289,7 @@ def collect_set(segments: list[SegmentMessage], *, sender_id: str = ALICE) -> In
     for segment in segments:
         key = reassembler.key_of(sender_id, segment)
         assert reassembler.refusal(key, segment) is None
-        payload = reassembler.add(key, segment, ephemeral=False)
+        payload = reassembler.add(key, segment)
     assert payload is not None
     assert reassembler.is_complete(payload)
     return payload
@@ -300,7 +300,7 @@ def offer(
 ) -> str | IncomingPayload:
     """Offer a segment; return the reason of its refusal or its set."""
     key = reassembler.key_of(sender_id, segment)
-    return reassembler.refusal(key, segment) or reassembler.add(key, segment, ephemeral=False)
+    return reassembler.refusal(key, segment) or reassembler.add(key, segment)
 
 
 # --- Machines ------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ def test_what_is_no_part_of_the_whole_becomes_a_rival() -> None:
     payload = contested()
     chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
     whole = {0: payload.data[0], 1: b"rebuilt", 2: payload.data[2]}
-    payload.settle(whole, chosen)
+    payload.settle(whole, chosen, {0: b"parity"})
+    assert payload.parity == {0: b"parity"}
     assert payload.data == whole
     assert set(payload.ids) == set(payload.lamports) == set(payload.histories) == {0, 2}
     assert [item.message_id for item in payload.rivals[1]] == ["m1", "rival"]
@@ -62,7 +63,7 @@ def test_what_is_no_part_of_the_whole_becomes_a_rival() -> None:
 def test_what_was_left_out_and_has_the_right_bytes_keeps_its_place() -> None:
     payload = contested()
     chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
-    payload.settle({**payload.data, 1: b"other"}, chosen)
+    payload.settle({**payload.data, 1: b"other"}, chosen, {})
     assert payload.ids[1] == "rival"
     assert [item.message_id for item in payload.rivals[1]] == ["m1"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reliable_channel.config import SegmentationConfig
-from reliable_channel.core.payload import SEGMENT_OCTETS, IncomingPayload
+from reliable_channel.core.payload import SEGMENT_OCTETS, HeldParity, IncomingPayload
 from reliable_channel.core.reassembly import Reassembler, Usage, set_digest
 from tests.support.builders import ALICE, BOB, cut, offer
 
@@ -200,8 +200,6 @@ def test_what_is_counted_is_what_is_held(seed: int) -> None:
             payload = rng.choice(payloads)
             if payload.ids:
                 reassembler.take_back(payload, rng.choice(list(payload.ids.values())))
-        elif choice < 0.95:
-            reassembler.drop_data(rng.choice(payloads))
         else:
             reassembler.remove(rng.choice(payloads))
         held = reassembler.sets.values()
@@ -260,13 +258,33 @@ def test_a_set_needs_as_many_segments_as_there_is_data_and_one_of_data() -> None
     assert reassembler.is_complete(payload)
 
 
-def test_a_set_that_begins_ephemeral_ends_with_the_first_segment_in_causal_order() -> None:
-    """Parity is ephemeral; what it helps is not."""
+def test_parity_belongs_to_the_set_with_content_or_waits_for_it() -> None:
+    """Parity is ephemeral; what it helps is so or is not."""
+    reassembler = Reassembler(SegmentationConfig())
+    data = cut(PAYLOAD, parity_count=1)[0]
+    key = reassembler.key_of(ALICE, data)
+    assert not key.ephemeral
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key.sibling
+    reassembler.add(key.sibling, data)
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key.sibling
+    reassembler.add(key, data)
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key
+
+
+def test_parity_that_was_given_away_is_not_counted_any_more() -> None:
     reassembler = Reassembler(SegmentationConfig())
     data, parity = cut(PAYLOAD, parity_count=1)[::3]
-    key = reassembler.key_of(ALICE, parity)
-    assert reassembler.add(key, parity, ephemeral=True).ephemeral
-    assert not reassembler.add(key, data, ephemeral=False).ephemeral
+    rival = replace(parity, payload=b"!" * 64)
+    for segment in (data, parity, rival):
+        payload = offer(reassembler, segment)
+        assert isinstance(payload, IncomingPayload)
+        if segment.is_parity:
+            payload.enter_parity(HeldParity(1, 0, segment.payload, (), 1))
+    given = reassembler.give_parity(payload)
+    assert [item.chunk for item in given] == [parity.payload, rival.payload]
+    assert payload.parity == payload.parity_rivals == {}
+    assert (payload.segments, payload.octets) == (1, 64 + SEGMENT_OCTETS)
+    assert (reassembler.segments, reassembler.octets) == (1, 64 + SEGMENT_OCTETS)
 
 
 # --- What is remembered --------------------------------------------------------------------------
