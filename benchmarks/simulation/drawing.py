@@ -3,7 +3,7 @@
 A seed gives one scenario, whole: who takes part, what is sent, what the network does, and when who dies and comes back.
 It must not play anything.
 
-Spec: none; docs/operations.md for what it is for.
+Spec: none; docs/performance.md for what it is for.
 """
 
 from __future__ import annotations
