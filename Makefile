@@ -20,7 +20,7 @@ JS := tests/interop/js
 JS_PEER := $(JS)/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types architecture unit property sim interop integration fuzz coverage bench wheel clean
+.PHONY: help demo test style types architecture unit property sim torture interop integration fuzz coverage bench wheel clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ property: $(VENV)/.installed-tests ## what holds for every input (Hypothesis)
 
 sim: $(VENV)/.installed-tests ## whole groups in virtual time on a lossy network
 	$(PY) -m pytest tests/simulation
+
+torture: $(VENV)/.installed-tests ## crashes at every step, many seeds, all cores (SEEDS=, default 20000)
+	$(PY) -m benchmarks.simulation.torture $(if $(SEEDS),--seeds $(SEEDS))
 
 interop: $(VENV)/.installed-tests $(JS_PEER) ## bytes of and for other implementations, and talks with one
 	$(PY) -m pytest tests/interop

@@ -26,25 +26,24 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
+from benchmarks.simulation.breakage import START_DAMAGE
+from benchmarks.simulation.driver import Batch, Driver, Input
 from benchmarks.simulation.invariants import (
     InvariantError,
-    budget_problems,
     delivery_problems,
-    order_problems,
+    problems_of,
     quiet_problems,
-    request_problems,
-    row_problems,
-    sequence_problems,
 )
 from benchmarks.simulation.journal import Charge, Journal, Step
-from benchmarks.simulation.network import LinkFilter, Network, Refusal, Transmission
-from benchmarks.simulation.participant import Participant
-from benchmarks.simulation.scenario import START_NS, Scenario
+from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal, Transmission
+from benchmarks.simulation.participant import ArmedCrash, Participant
+from benchmarks.simulation.scenario import START_NS, Crash, Scenario
 from benchmarks.simulation.schedule import Schedule
 from reliable_channel.core.effects import Effects, Publish
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
 from reliable_channel.events import ChannelEvent
+from reliable_channel.records import LedgerRecord, rows_of
 from reliable_channel.types import MS, SECOND, Nanoseconds, RequestId
 
 CHANNEL_ID: Final = "simulation"
@@ -105,6 +104,18 @@ class Simulation:
             arrive=self._arrive,
             report=self._report,
         )
+        self.driver = Driver(
+            scenario,
+            self.schedule,
+            self.network,
+            fetch=self._fetch,
+            wake=self._schedule,
+            due=self._due,
+            die=self._die,
+            note=self._note,
+            show=self._show,
+        )
+        self.driver.traces = trace is not None
 
     def stream(self, purpose: str) -> Random:
         """Return a random stream that depends on nothing but the seed and its purpose."""
@@ -172,7 +183,7 @@ class Simulation:
         return (
             not self.schedule.under_way
             and not quiet_problems(self.statuses())
-            and not delivery_problems(self.journals)
+            and not delivery_problems(self.journals, excused=bool(self.scenario.crashes))
         )
 
     # -- who is there -----------------------------------------------------------------------------
@@ -203,7 +214,11 @@ class Simulation:
 
     def _start(self, who: Participant) -> None:
         scenario, now = self.scenario, self.now + who.offset_ns
-        limiter = EpochRateLimiter(scenario.rate_limit, restored=who.ledger())
+        found = who.found()
+        if (damage := START_DAMAGE.get(scenario.broken)) is not None:
+            found = damage(found, who.sender_id)
+        ledger = next((row for row in rows_of(found, LedgerRecord)), None)
+        limiter = EpochRateLimiter(scenario.rate_limit, restored=ledger)
         who.generation += 1
         who.machine = machine = ChannelMachine(
             channel_id=CHANNEL_ID,
@@ -214,20 +229,22 @@ class Simulation:
             sds=scenario.sds,
             segmentation=scenario.segmentation,
             budget=ChannelBudget(limiter, None, CHANNEL_ID),
-            snapshot={kind: list(table.values()) for kind, table in who.rows.items() if table},
+            snapshot=found,
         )
         who.node_free_ns = self.now
         who.wake_ns = None
         who.torn = False
+        who.read_on(CHANNEL_ID)
         effects = Effects()
         if who.generation == 1:
             who.journal.joined_ns = self.now
         elif scenario.store.catch_up and scenario.store.enabled:
             effects.merge(self._catch_up(who, machine, now))
         who.journal.is_live = True
-        effects.merge(machine.start(now))
+        if who.generation == 1 or scenario.broken != "never_start_again":
+            effects.merge(machine.start(now))
         self._note(who, "start", b"")
-        self._carry_out(who, effects)
+        self.driver.give(who, lambda _: effects)
 
     def _catch_up(self, who: Participant, machine: ChannelMachine, now: Nanoseconds) -> Effects:
         """Take what the store has since the last message seen, as the driver does before it starts."""
@@ -245,6 +262,8 @@ class Simulation:
         """Let a participant vanish at once: what its node has not transmitted is lost, the kept rows stay."""
         who = self.participants[index]
         who.machine = None
+        who.committing = False
+        who.inputs.clear()
         who.journal.is_live = False
         self._note(who, "crash", b"")
 
@@ -252,38 +271,87 @@ class Simulation:
         """Let a participant crash with its next effects, after they are kept and before they are carried out."""
         self.participants[index].torn = True
 
+    def arm(self, crash: Crash) -> None:
+        """Let a participant crash at a moment of its work; at once, it does so only if it is up."""
+        who = self.participants[crash.participant]
+        if crash.moment != "now":
+            who.armed.append(ArmedCrash(crash, crash.passes))
+        elif who.machine is not None:
+            self._die(who, crash)
+
+    def _die(self, who: Participant, crash: Crash | None) -> None:
+        """Crash, and start again later where the crash says when."""
+        self.crash(who.index)
+        if crash is not None:
+            self.counters[f"crashes_{crash.moment}"] += 1
+            self.after(crash.down_ms, partial(self._revive, who, crash))
+
+    def _revive(self, who: Participant, crash: Crash) -> None:
+        if who.machine is None:
+            who.offset_ns += int(crash.clock_ms * MS)
+            self._start(who)
+
     # -- inputs -----------------------------------------------------------------------------------
 
     def send(self, index: int, payload: bytes, *, ephemeral: bool = False) -> RequestId:
-        """Send a payload and carry the effects out."""
-        who, machine = self.participants[index], self.machine(index)
+        """Send a payload and carry the effects out.
+
+        Returns:
+            The request's id; empty where it has to wait for the transaction that is under way.
+        """
+        who = self.participants[index]
+        self.machine(index)
+        return self.driver.give(who, partial(self._send, who, payload, ephemeral)).request_id
+
+    def _send(self, who: Participant, payload: bytes, ephemeral: bool, batch: Batch) -> Effects:
+        machine = self.machine(who.index)
         request_id, effects = machine.send(payload, self.now + who.offset_ns, ephemeral=ephemeral)
+        segments = machine.request_status(request_id).segments
         step = Step(
-            message_id=machine.request_status(request_id).segments[0].message_id,
+            message_id=segments[0].message_id,
             sender_id=who.sender_id,
             payload=payload,
             time_ns=self.now,
             ephemeral=ephemeral,
             request_id=request_id,
+            segments=tuple(segment.message_id for segment in segments),
+            wrap_ns=machine.state.last_wrap_ns,
         )
-        who.journal.steps.append(step)
+        batch.steps.append(step)
+        batch.request_id = request_id
         self._note(who, "send", payload)
-        self._carry_out(who, effects)
-        return request_id
+        return effects
 
     def inject(self, index: int, data: bytes, message_hash: bytes | None = None) -> None:
         """Let a participant receive bytes from nowhere."""
-        who, machine = self.participants[index], self.machine(index)
+        self.driver.give(
+            self.participants[index],
+            partial(self._receive, self.participants[index], data, message_hash),
+        )
+
+    def _receive(
+        self, who: Participant, data: bytes, message_hash: bytes | None, _: Batch
+    ) -> Effects:
         self._note(who, "receive", data)
-        self._carry_out(who, machine.receive(data, message_hash, self.now + who.offset_ns))
+        return self.machine(who.index).receive(data, message_hash, self.now + who.offset_ns)
 
     def _wake(self, who: Participant, generation: int) -> None:
-        machine = who.machine_of(generation)
-        if machine is None or who.wake_ns != self.now:
+        if who.machine_of(generation) is None or who.wake_ns != self.now:
             return
         who.wake_ns = None
+        if not who.committing:  # else the next batch takes it along
+            self.driver.give(who, partial(self._tick, who))
+
+    def _tick(self, who: Participant, _: Batch) -> Effects:
         self._note(who, "tick", b"")
-        self._carry_out(who, machine.tick(self.now + who.offset_ns))
+        return self.machine(who.index).tick(self.now + who.offset_ns)
+
+    def _due(self, who: Participant) -> Input | None:
+        """Return a tick where a deadline has come."""
+        deadline = self.machine(who.index).next_deadline()
+        if deadline is None or deadline > self.now + who.offset_ns:
+            return None
+        return partial(self._tick, who)
 
     def _arrive(self, who: Participant, transmission: Transmission) -> None:
         if who.machine is None:
@@ -296,68 +364,49 @@ class Simulation:
         )
 
     def _report(
-        self,
-        who: Participant,
-        generation: int,
-        transmission: Transmission,
-        retryable: bool | None,
+        self, who: Participant, generation: int, transmission: Transmission, outcome: Outcome
     ) -> None:
         """Tell a machine what became of a publication; None: it was published."""
-        machine = who.machine_of(generation)
-        if machine is None:
-            return
-        segment_id, now = transmission.segment_id, self.now + who.offset_ns
-        if retryable is None:
+        if who.machine_of(generation) is not None:
+            self.driver.give(who, partial(self._take_report, who, transmission, outcome))
+
+    def _take_report(
+        self, who: Participant, transmission: Transmission, outcome: Outcome, batch: Batch
+    ) -> Effects:
+        machine, now = self.machine(who.index), self.now + who.offset_ns
+        segment_id = transmission.segment_id
+        batch.reports.append((transmission, now))
+        if outcome is None:
             self._note(who, "published", segment_id.encode())
-            effects = machine.published(segment_id, transmission.message_hash, now)
-        else:
-            self._note(who, f"failed {retryable}", segment_id.encode())
-            effects = machine.publish_failed(
-                segment_id, "the node failed", now, retryable=retryable
-            )
-        self._carry_out(who, effects)
+            return machine.published(segment_id, transmission.message_hash, now)
+        if outcome == "expired":
+            self._note(who, "expired", segment_id.encode())
+            return machine.expired(segment_id, now)
+        self._note(who, f"failed {outcome}", segment_id.encode())
+        return machine.publish_failed(segment_id, "the node failed", now, retryable=outcome)
 
     def _answer(
         self, who: Participant, generation: int, found: list[tuple[bytes, bytes]] | None
     ) -> None:
         """Give a machine the answer of the store; None: it could not be asked."""
-        machine = who.machine_of(generation)
-        if machine is None:
-            return
-        now = self.now + who.offset_ns
+        if who.machine_of(generation) is not None:
+            self.driver.give(who, partial(self._take_answer, who, found))
+
+    def _take_answer(
+        self, who: Participant, found: list[tuple[bytes, bytes]] | None, _: Batch
+    ) -> Effects:
+        machine, now = self.machine(who.index), self.now + who.offset_ns
         if found is None:
             self._note(who, "fetch failed", b"")
-            effects = machine.fetch_failed(now)
-        else:
-            self._note(who, "fetched", b"".join(data for _, data in found))
-            effects = machine.fetched(found, now)
-        self._carry_out(who, effects)
+            return machine.fetch_failed(now)
+        self._note(who, "fetched", b"".join(data for _, data in found))
+        return machine.fetched(found, now)
 
     # -- effects ----------------------------------------------------------------------------------
 
-    def _carry_out(self, who: Participant, effects: Effects) -> None:
-        """Carry effects out in the order persist, publish, fetch, emit."""
-        self._persist(who, effects)
-        if who.torn:
-            self.crash(who.index)
-            return
-        for publish in effects.publishes:
-            self._note(who, f"publish {publish.segment_id} {publish.ephemeral}", publish.data)
-            self.network.publish(who, publish)
-        for fetch in effects.fetches:
-            self._fetch(who, fetch.hashes)
-        self._schedule(who)
-        for event in effects.events:
-            self._note(who, "emit", repr(event).encode())
-            if self.on_event is not None:
-                self.on_event(who.index, event)
-
-    def _persist(self, who: Participant, effects: Effects) -> None:
-        who.keep_rows(effects)
-        if self.trace is not None:
-            for (kind, key), record in effects.changes.items():
-                self._note(who, f"persist {kind.__name__}", repr((key, record)).encode())
-        who.keep_events(effects, self.now)
+    def _show(self, who: Participant, event: ChannelEvent) -> None:
+        if self.on_event is not None:
+            self.on_event(who.index, event)
 
     def _schedule(self, who: Participant) -> None:
         """See to it that the machine is woken at its deadline."""
@@ -387,25 +436,14 @@ class Simulation:
 
     def problems(self) -> dict[str, list[str]]:
         """Return what the run broke, by the name of what must hold; empty when all is well."""
-        journals = self.journals
-        found = {
-            "delivery": delivery_problems(journals),
-            "order": order_problems(journals),
-            "requests": request_problems(journals),
-            "sequence": sequence_problems(journals),
-            "quiet": quiet_problems(self.statuses()),
-            "rows": row_problems(self.participants),
-        }
-        if self.scenario.rate_limit.enabled:
-            found["budget"] = budget_problems(self.charges, self.scenario.rate_limit)
-        return {name: texts for name, texts in found.items() if texts}
+        return problems_of(self.scenario, self.participants, self.charges)
 
     def check(self, *, besides: Collection[str] = ()) -> Simulation:
         """Raise unless everything holds that must.
 
         Args:
-            besides: Names of what need not hold here: ``delivery``, ``order``, ``requests``, ``sequence``, ``quiet``,
-                ``rows``, ``budget``.
+            besides: Names of what need not hold here: ``delivery``, ``order``, ``requests``, ``sequence``, ``shown``,
+                ``wraps``, ``acknowledged``, ``quiet``, ``rows``, ``budget``.
 
         Raises:
             InvariantError: With the seed, and the command that plays the scenario again.

@@ -16,14 +16,28 @@ from benchmarks.simulation.journal import Charge, Journal, Step
 from benchmarks.simulation.participant import Participant
 from benchmarks.simulation.scenario import START_NS, Scenario
 from reliable_channel.config import RateLimitConfig
-from reliable_channel.core.machine import ChannelStatus
+from reliable_channel.core.machine import ChannelMachine, ChannelStatus
 from reliable_channel.events import (
     MessageDeliveredEvent,
     MessageDeliveryErrorEvent,
+    MessageLostEvent,
     MessageSendErrorEvent,
     MessageSentEvent,
 )
-from reliable_channel.records import ParityRecord, PendingRecord
+from reliable_channel.records import (
+    AcknowledgementRecord,
+    BodyRecord,
+    CompletedRecord,
+    DebtRecord,
+    LogRecord,
+    LostRecord,
+    OutgoingRecord,
+    ParityRecord,
+    PendingRecord,
+    Record,
+    RecordKey,
+    RequestRecord,
+)
 from reliable_channel.types import SECOND, MessageId, ParticipantId, RequestId
 
 SHOWN_PROBLEMS: Final = 12
@@ -59,19 +73,53 @@ def failed_requests(journals: Iterable[Journal]) -> set[RequestId]:
     }
 
 
-def delivery_problems(journals: Sequence[Journal]) -> list[str]:
+def undelivered_requests(journals: Iterable[Journal]) -> set[RequestId]:
+    """Return the requests that ended in a delivery error: nobody is known to have those messages."""
+    return {
+        event.request_id
+        for journal in journals
+        for event in journal.events
+        if isinstance(event, MessageDeliveryErrorEvent)
+    }
+
+
+def lost_ids(journal: Journal) -> set[MessageId]:
+    """Return what a participant was told is lost."""
+    return {event.message_id for event in journal.events if isinstance(event, MessageLostEvent)}
+
+
+def names_of(journals: Iterable[Journal]) -> dict[MessageId, MessageId]:
+    """Return of each segment's id that of its message: one whose first segment was rebuilt may go by another's."""
+    return {
+        segment: step.message_id
+        for journal in journals
+        for step in journal.sent()
+        for segment in step.segments
+    }
+
+
+def delivery_problems(journals: Sequence[Journal], *, excused: bool = False) -> list[str]:
     """Say where a message was not delivered exactly once, unchanged, at each live participant.
 
     Ephemeral messages may get lost. A participant that joined later may have messages from before, once.
+
+    Args:
+        journals: Of all participants.
+        excused: There were crashes. A message need not arrive of which its sender was told that nobody acknowledged it,
+            or its receiver that it is lost; an ephemeral one may come again after a restart.
     """
     failed = failed_requests(journals)
+    if excused:
+        failed |= undelivered_requests(journals)
     sent = {step.message_id: step for journal in journals for step in journal.sent()}
+    names = names_of(journals)
     problems: list[str] = []
     for journal in journals:
         counts: Counter[MessageId] = Counter()
         for step in journal.delivered():
-            counts[step.message_id] += 1
-            origin = sent.get(step.message_id)
+            name = names.get(step.message_id, step.message_id)
+            counts[name] += 1
+            origin = sent.get(name)
             if origin is None:
                 problems.append(
                     f"{journal.sender_id} delivered {step.message_id}, which nobody sent"
@@ -82,13 +130,16 @@ def delivery_problems(journals: Sequence[Journal]) -> list[str]:
                 step.ephemeral,
             ):
                 problems.append(f"{journal.sender_id} delivered {step.message_id} changed")
-            if counts[step.message_id] == 2:
+            if counts[name] == 2 and not (excused and step.ephemeral):
                 problems.append(f"{journal.sender_id} delivered {step.message_id} again")
         if journal.is_live:
+            lost = lost_ids(journal) if excused else set()
             problems.extend(
                 f"{journal.sender_id} lacks {step.message_id} of {step.sender_id}"
                 for step in sent.values()
-                if step.message_id not in counts and _is_owed(step, journal, failed)
+                if step.message_id not in counts
+                and _is_owed(step, journal, failed)
+                and lost.isdisjoint(step.segments or (step.message_id,))
             )
     return problems
 
@@ -102,13 +153,19 @@ def _is_owed(step: Step, journal: Journal, failed: Collection[RequestId]) -> boo
     )
 
 
-def order_problems(journals: Sequence[Journal]) -> list[str]:
+def order_problems(journals: Sequence[Journal], *, excused: bool = False) -> list[str]:
     """Say where a message came before one that its sender had sent or delivered before it.
 
     Ephemeral messages have no place in the order; one that is marked late has lost its own, and what was sent before
     a participant joined has none for that participant.
+
+    Args:
+        journals: Of all participants.
+        excused: There were crashes. What a message comes after is not known to a receiver that was told that the one
+            between them is lost.
     """
     sent_ns = {step.message_id: step.time_ns for journal in journals for step in journal.sent()}
+    names = names_of(journals)
     problems: list[str] = []
     for sender in journals:
         steps = [step for step in sender.steps if not step.ephemeral]
@@ -116,15 +173,26 @@ def order_problems(journals: Sequence[Journal]) -> list[str]:
             if receiver is sender:
                 continue
             places = {
-                step.message_id: place
-                for place, step in enumerate(receiver.steps)
+                name: place
+                for place, step in reversed(list(enumerate(receiver.steps)))
+                for name in (names.get(step.message_id, step.message_id),)
                 if not step.late
                 and not step.ephemeral
-                and sent_ns.get(step.message_id, START_NS) >= receiver.joined_ns
+                and sent_ns.get(name, START_NS) >= receiver.joined_ns
             }
+            lost = {names.get(item, item) for item in lost_ids(receiver)} if excused else set()
             latest, cause = -1, ""
+            passed: set[MessageId] = set()
             for step in steps:
-                place = places.get(step.message_id, -1)
+                name = names.get(step.message_id, step.message_id)
+                if (
+                    name in passed
+                ):  # an equal payload: with ids of the content the same message again
+                    continue
+                passed.add(name)
+                if name in lost:
+                    latest = -1
+                place = places.get(name, -1)
                 if step.request_id and -1 < place < latest:
                     problems.append(
                         f"{receiver.sender_id} delivered {step.message_id} of {sender.sender_id} "
@@ -175,6 +243,67 @@ def sequence_problems(journals: Sequence[Journal]) -> list[str]:
     ]
 
 
+def shown_problems(journals: Iterable[Journal]) -> list[str]:
+    """Say where an application that reads on from its last event was not given each kept event once, as it was kept."""
+    problems = []
+    for journal in journals:
+        expected = journal.events if journal.is_live else journal.events[: len(journal.shown)]
+        if journal.shown == expected:
+            continue
+        place = next(
+            (
+                at
+                for at, (one, other) in enumerate(zip(journal.shown, expected, strict=False))
+                if one != other
+            ),
+            min(len(journal.shown), len(expected)),
+        )
+        problems.append(
+            f"{journal.sender_id}: {len(journal.shown)} events were shown and {len(expected)} kept; "
+            f"the first that differ are {journal.shown[place : place + 1]} and "
+            f"{expected[place : place + 1]}"
+        )
+    return problems
+
+
+def wrap_problems(journals: Iterable[Journal]) -> list[str]:
+    """Say where a wrap time was not later than the one before it of the same sender."""
+    problems = []
+    for journal in journals:
+        latest = 0
+        for step in journal.sent():
+            if step.wrap_ns and step.wrap_ns <= latest:
+                problems.append(
+                    f"{journal.sender_id}: {step.message_id} has wrap time {step.wrap_ns}, "
+                    f"{latest - step.wrap_ns} ns before one that was used"
+                )
+            latest = max(latest, step.wrap_ns)
+    return problems
+
+
+def acknowledgement_problems(participants: Sequence[Participant]) -> list[str]:
+    """Say what a sender was told that a participant has, and that participant does not keep."""
+    by_name = {who.sender_id: who for who in participants}
+    problems = []
+    for who in participants:
+        own = {step.request_id: step for step in who.journal.sent()}
+        for record in who.rows.get(AcknowledgementRecord, {}).values():
+            assert isinstance(record, AcknowledgementRecord)
+            receiver, step = by_name[record.participant_id], own[record.request_id]
+            mask = int.from_bytes(record.segments, "little")
+            held = receiver.rows.get(LogRecord, {})
+            lost = lost_ids(receiver.journal)
+            problems += [
+                f"{receiver.sender_id} acknowledged {message_id} of {who.sender_id}, "
+                "which is not in its log"
+                for index, message_id in enumerate(step.segments)
+                if mask >> index & 1
+                and (message_id,) not in held
+                and lost.isdisjoint(step.segments)
+            ]
+    return problems
+
+
 QUIET_FIELDS: Final = (
     "open_requests",
     "waiting",
@@ -198,18 +327,54 @@ def quiet_problems(statuses: Iterable[ChannelStatus]) -> list[str]:
 
 
 def row_problems(participants: Iterable[Participant]) -> list[str]:
-    """Say which rows of segments a channel keeps that has nothing incomplete and nothing parked."""
+    """Say which rows a channel keeps of what it has let go, and of what it holds keeps none.
+
+    Rows of segments are looked at where nothing is incomplete and nothing parked.
+    """
     problems = []
     for who in participants:
-        status = who.machine.status() if who.machine is not None else None
-        if status is None or status.incomplete_payloads or status.parked_messages:
+        if who.machine is None or who.committing:
             continue
-        problems += [
-            f"{who.sender_id}: {len(rows)} rows of {kind.__name__} are left"
-            for kind in (PendingRecord, ParityRecord)
-            if (rows := who.rows.get(kind))
-        ]
+        status = who.machine.status()
+        if not status.incomplete_payloads and not status.parked_messages:
+            problems += [
+                f"{who.sender_id}: {len(rows)} rows of {kind.__name__} are left"
+                for kind in (PendingRecord, ParityRecord)
+                if (rows := who.rows.get(kind))
+            ]
+        for kind, held, lasting in held_rows(who.machine):
+            kept = set(who.rows.get(kind, ()))
+            if left := len(kept - held):
+                problems.append(f"{who.sender_id}: {left} rows of {kind.__name__} are left")
+            if lasting and (lacking := len(held - kept)):
+                problems.append(f"{who.sender_id}: {lacking} rows of {kind.__name__} are lacking")
     return problems
+
+
+def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey], bool]]:
+    """Return the keys of the rows that what a machine holds can have, and whether each must be there."""
+    book, state = machine.outgoing.book, machine.state
+    acknowledged = {
+        (request.request_id, participant)
+        for request in book.requests.values()
+        for participant in request.acknowledged
+    }
+    outgoing = {(item.request.request_id, item.index) for item in book.segments.values()}
+    bodies = {item.message_id for item in book.segments.values()} | set(state.archive.messages)
+    return [
+        (LogRecord, {(item,) for item in state.log.known}, True),
+        (RequestRecord, {(item,) for item in book.requests}, True),
+        (OutgoingRecord, set(outgoing), True),
+        (AcknowledgementRecord, set(acknowledged), True),
+        (DebtRecord, {(item,) for item in state.debt}, True),
+        (LostRecord, {(item,) for item in machine.causal.lost.ids}, True),
+        (CompletedRecord, {(item,) for item in machine.reassembler.completed}, False),
+        (
+            BodyRecord,
+            {(item, part) for item in bodies for part in ("message", "header", "content")},
+            False,
+        ),
+    ]
 
 
 def budget_problems(charges: Iterable[Charge], config: RateLimitConfig) -> list[str]:
@@ -227,3 +392,32 @@ def budget_problems(charges: Iterable[Charge], config: RateLimitConfig) -> list[
         for (sender_id, epoch), count in sorted(used.items())
         if count > config.messages_per_epoch
     ]
+
+
+def problems_of(
+    scenario: Scenario, participants: Sequence[Participant], charges: Iterable[Charge]
+) -> dict[str, list[str]]:
+    """Return what a run broke, by the name of what must hold; empty when all is well.
+
+    Args:
+        scenario: What was played; with crashes in it, what was reported as failed or lost is excused.
+        participants: All of them.
+        charges: What counts against their budgets.
+    """
+    journals = [who.journal for who in participants]
+    machines = [who.machine for who in participants if who.machine is not None]
+    excused = bool(scenario.crashes)
+    found = {
+        "delivery": delivery_problems(journals, excused=excused),
+        "order": order_problems(journals, excused=excused),
+        "requests": request_problems(journals),
+        "sequence": sequence_problems(journals),
+        "shown": shown_problems(journals),
+        "wraps": wrap_problems(journals),
+        "acknowledged": acknowledgement_problems(participants),
+        "quiet": quiet_problems(machine.status() for machine in machines),
+        "rows": row_problems(participants),
+    }
+    if scenario.rate_limit.enabled:
+        found["budget"] = budget_problems(charges, scenario.rate_limit)
+    return {name: texts for name, texts in found.items() if texts}

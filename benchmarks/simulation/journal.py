@@ -27,6 +27,10 @@ class Step(NamedTuple):
     """Delivered, but marked as later than what depends on it."""
     request_id: RequestId = ""
     """Of an own message; empty for one of another participant."""
+    segments: tuple[MessageId, ...] = ()
+    """Of an own message: the ids of its data segments."""
+    wrap_ns: Nanoseconds = 0
+    """Of an own message: its wrap time."""
 
 
 @dataclass(slots=True)
@@ -40,7 +44,9 @@ class Journal:
     """It is open at the end."""
     steps: list[Step] = field(default_factory=list)
     events: list[ChannelEvent] = field(default_factory=list)
-    """All events that have a sequence."""
+    """All events that have a sequence, as they were kept."""
+    shown: list[ChannelEvent] = field(default_factory=list)
+    """Those of them that the application has taken: when they came, or, after a restart, read on from its last."""
 
     def delivered(self) -> list[Step]:
         """Return the messages of others that were delivered."""
@@ -57,4 +63,4 @@ class Charge(NamedTuple):
     sender_id: ParticipantId
     made_ns: Nanoseconds
     reported_ns: Nanoseconds
-    """When its outcome was reported; it counts in that epoch too."""
+    """When its outcome was reported, and that was kept; it counts in that epoch too."""

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from benchmarks.simulation.journal import Charge
 from benchmarks.simulation.participant import Participant
@@ -59,8 +59,11 @@ Refusal: TypeAlias = Callable[[Publish, int], bool | None]
 Arrival: TypeAlias = Callable[[Participant, Transmission], None]
 """Is told of each copy that arrives."""
 
-Report: TypeAlias = Callable[[Participant, int, Transmission, bool | None], None]
-"""Is told what a node said: to whom, in which of its starts, about what; the answer is as of a `Refusal`."""
+Outcome: TypeAlias = bool | Literal["expired"] | None
+"""As of a `Refusal`, or that the epoch was over in which the message was counted."""
+
+Report: TypeAlias = Callable[[Participant, int, Transmission, Outcome], None]
+"""Is told what a node said: to whom, in which of its starts, about what."""
 
 
 class Network:
@@ -105,6 +108,7 @@ class Network:
         self.report = report
         self.transmissions = 0
         self.charges: list[Charge] = []
+        self.charge_of: dict[int, int] = {}
         self.stored: dict[bytes, StoredMessage] = {}
 
     # -- nodes ------------------------------------------------------------------------------------
@@ -126,7 +130,9 @@ class Network:
     def _transmit(self, who: Participant, generation: int, publish: Publish) -> None:
         """Give a message to the network, unless the node fails, and report the outcome in time."""
         faults, now = self.scenario.node, self.schedule.now
-        outcome = self._node_outcome(who, publish)
+        outcome: Outcome = self._node_outcome(who, publish)
+        if 0 < publish.expires_ns <= now + who.offset_ns:
+            outcome = "expired"
         self.transmissions += 1
         transmission = Transmission(
             number=self.transmissions,
@@ -143,12 +149,19 @@ class Network:
         if outcome is None or in_doubt:
             self._broadcast(transmission)
             if self.scenario.rate_limit.enabled:
-                offset = who.offset_ns
-                self.charges.append(Charge(who.sender_id, now + offset, reported_ns + offset))
+                made_ns = now + who.offset_ns
+                self.charge_of[transmission.number] = len(self.charges)
+                self.charges.append(Charge(who.sender_id, made_ns, made_ns))
         else:
             self.counters["publish_failures"] += 1
         told = partial(self.report, who, generation, transmission, outcome)
         self.schedule.at(reported_ns, told)
+
+    def charge_again(self, transmission: Transmission, reported_ns: Nanoseconds) -> None:
+        """Note when a transmission was reported, by its sender's clock, and the report was kept."""
+        place = self.charge_of.get(transmission.number)
+        if place is not None:
+            self.charges[place] = self.charges[place]._replace(reported_ns=reported_ns)
 
     def _node_outcome(self, who: Participant, publish: Publish) -> bool | None:
         """Draw what the node says: None takes the message, True fails it for now, False for good."""

@@ -7,19 +7,34 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence, for the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from benchmarks.simulation.journal import Journal, Step
+from benchmarks.simulation.scenario import Crash, Moment
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine
-from reliable_channel.events import MessageReceivedEvent
-from reliable_channel.records import ChannelRecord, LedgerRecord, Record, RecordKey
-from reliable_channel.types import Nanoseconds, ParticipantId
+from reliable_channel.events import MessageReceivedEvent, event_from_record
+from reliable_channel.records import (
+    ChannelRecord,
+    EventRecord,
+    Record,
+    RecordKey,
+)
+from reliable_channel.types import ChannelId, Nanoseconds, ParticipantId
 
 Rows: TypeAlias = dict[type[Record], dict[RecordKey, Record]]
+
+
+@dataclass(slots=True, eq=False)
+class ArmedCrash:
+    """A crash that waits for its moment."""
+
+    crash: Crash
+    passes: int
+    """Moments that it still lets pass."""
 
 
 @dataclass(slots=True)
@@ -42,6 +57,11 @@ class Participant:
     node_free_ns: Nanoseconds = 0
     wake_ns: Nanoseconds | None = None
     torn: bool = False
+    armed: list[ArmedCrash] = field(default_factory=list)
+    committing: bool = False
+    """A transaction is under way."""
+    inputs: list[Callable[[Any], Effects]] = field(default_factory=list)
+    """What has come since it began."""
 
     def __repr__(self) -> str:
         return f"<Participant {self.sender_id}>"
@@ -50,12 +70,9 @@ class Participant:
         """Return the machine unless it is down, or not the one of that start any more."""
         return self.machine if self.generation == generation else None
 
-    def ledger(self) -> LedgerRecord | None:
-        """Return the kept ledger of the epoch budget."""
-        for record in self.rows.get(LedgerRecord, {}).values():
-            assert isinstance(record, LedgerRecord)
-            return record
-        return None
+    def found(self) -> dict[type[Record], list[Record]]:
+        """Return the kept rows by type, as a store gives them, and those of the budget."""
+        return {kind: list(table.values()) for kind, table in self.rows.items() if table}
 
     def channels(self) -> Iterator[ChannelRecord]:
         """Give the kept rows about the channel: one, or none before the first start."""
@@ -72,21 +89,38 @@ class Participant:
             else:
                 table[key] = record
 
-    def keep_events(self, effects: Effects, now: Nanoseconds) -> None:
-        """Write down what the application is told, or will be when it is up again.
+    def deliveries(self, effects: Effects, now: Nanoseconds) -> list[Step]:
+        """Return what the journal gets of the messages that effects deliver."""
+        return [
+            Step(
+                message_id=event.message_id,
+                sender_id=event.sender_id,
+                payload=event.message,
+                time_ns=now,
+                ephemeral=event.ephemeral,
+                late=event.late,
+            )
+            for event in effects.events
+            if isinstance(event, MessageReceivedEvent)
+        ]
 
-        Durable events are kept with their effects: an application that was down reads them later.
-        """
-        for event in effects.events:
-            if event.sequence:
-                self.journal.events.append(event)
-            if isinstance(event, MessageReceivedEvent):
-                step = Step(
-                    message_id=event.message_id,
-                    sender_id=event.sender_id,
-                    payload=event.message,
-                    time_ns=now,
-                    ephemeral=event.ephemeral,
-                    late=event.late,
-                )
-                self.journal.steps.append(step)
+    def read_on(self, channel_id: ChannelId) -> None:
+        """Let the application read the kept events that follow the last one it has taken."""
+        shown = self.journal.shown
+        kept = self.rows.get(EventRecord, {})
+        sequence = shown[-1].sequence + 1 if shown else 1
+        while (record := kept.get((sequence,))) is not None:
+            assert isinstance(record, EventRecord)
+            shown.append(event_from_record(channel_id, record))
+            sequence += 1
+
+    def fatal(self, moment: Moment) -> Crash | None:
+        """Return the armed crash that this moment brings, if any; it is armed no longer."""
+        for item in self.armed:
+            if item.crash.moment != moment:
+                continue
+            if not item.passes:
+                self.armed.remove(item)
+                return item.crash
+            item.passes -= 1
+        return None

@@ -12,8 +12,9 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from benchmarks.simulation.breakage import BREAKAGES
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.types import SECOND
@@ -106,6 +107,36 @@ class Restart:
     """The crash comes with the next effects: they are kept, but nothing of them is carried out."""
 
 
+Moment: TypeAlias = Literal["now", "before", "within", "kept", "publish", "fetched", "event", "end"]
+"""When a process dies: at once, or beside a step of carrying effects out: before anything is kept; between the budget's
+transaction and the channel's; after both; after a message was given to the node; after all were, and the store was
+asked; after an event was shown; after all of it."""
+
+MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
+"""All of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """A process that dies at a moment of its work and is started again; times in milliseconds."""
+
+    participant: int
+    at_ms: float
+    """From then on the moment is waited for, also in the next start of one that is down."""
+    moment: Moment
+    passes: int = 0
+    """It survives so many of these moments."""
+    down_ms: float = 500.0
+    """Until it is started again."""
+    clock_ms: float = 0.0
+    """When it is, its clock is set ahead by so much; below 0 back."""
+
+    def __post_init__(self) -> None:
+        if self.moment not in MOMENTS:
+            text = f"moment must be one of {', '.join(MOMENTS)}, not {self.moment!r}"
+            raise ValueError(text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """Everything that decides the course of a simulation."""
@@ -114,12 +145,16 @@ class Scenario:
     participants: int = 3
     messages: int = 200
     """Payloads sent in all, each by somebody drawn from those present."""
+    warm_up: bool = False
+    """Before all that, everybody sends until nobody's channel is new: only then is everybody promised everything."""
     interval_ms: float = 50.0
     """Average distance of two sends."""
     payload_bytes: tuple[int, int] = (40, 80)
     """Smallest and largest payload, bytes."""
     ephemeral: float = 0.0
     """Share of the payloads that are sent as ephemeral."""
+    repeats: float = 0.0
+    """Share of the payloads that their sender has sent before."""
     clock_skew_ms: float = 0.0
     """Clocks of participants are wrong by up to this much, either way."""
     settle_ms: float = 120_000.0
@@ -131,9 +166,20 @@ class Scenario:
     partitions: tuple[Partition, ...] = ()
     joins: tuple[Join, ...] = ()
     restarts: tuple[Restart, ...] = ()
+    crashes: tuple[Crash, ...] = ()
+    """With any, a message need not arrive whose request ended in an error, or which the receiver reported lost."""
+    commit_ms: float = 0.0
+    """How long a transaction takes; inputs that come meanwhile share the next one."""
+    broken: str = ""
+    """What is wrong on purpose, to see that a check finds it: one of ``BREAKAGES``."""
     sds: SdsConfig = SCALED_SDS
     segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
     rate_limit: RateLimitConfig = field(default_factory=RateLimitConfig)
+
+    def __post_init__(self) -> None:
+        if self.broken and self.broken not in BREAKAGES:
+            text = f"broken must be one of {', '.join(BREAKAGES)}, not {self.broken!r}"
+            raise ValueError(text)
 
     def to_json(self) -> str:
         """Return all that differs from the default but the seed, as one line of JSON."""
@@ -195,6 +241,7 @@ _PARTS: Final[dict[str, Callable[[Any], Any]]] = {
     ),
     "joins": lambda values: tuple(Join(**entry) for entry in values),
     "restarts": lambda values: tuple(Restart(**entry) for entry in values),
+    "crashes": lambda values: tuple(Crash(**entry) for entry in values),
     "sds": _sds,
     "segmentation": lambda values: SegmentationConfig(**values),
     "rate_limit": lambda values: RateLimitConfig(**values),

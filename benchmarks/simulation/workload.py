@@ -9,11 +9,18 @@ Spec: none of its own; a tool of this project.
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.scenario import START_NS, Scenario
 from reliable_channel.errors import ChannelFullError
 from reliable_channel.types import MS
+
+WARM_UP_ROUNDS: Final = 20
+"""Tries, at most."""
+
+WARM_UP_ROUND_MS: Final = 3_000.0
+"""Time for each: longer than a channel is new after the first message it has received."""
 
 
 def play(scenario: Scenario, *, trace: list[bytes] | None = None) -> Simulation:
@@ -34,6 +41,8 @@ class Workload:
         self.simulation = simulation
         self.scenario = simulation.scenario
         self.draws = simulation.stream("workload")
+        self.repeats = simulation.stream("repeats")
+        self.sent: dict[int, list[bytes]] = {}
 
     def play(self) -> None:
         """Run the scenario to its end."""
@@ -42,11 +51,15 @@ class Workload:
         simulation.start(*(index for index in range(scenario.participants) if index not in late))
         for index, at_ms in late.items():
             simulation.after(at_ms, partial(simulation.start, index))
+        if scenario.warm_up:
+            self.warm_up()
         for restart in scenario.restarts:
             end = simulation.tear if restart.torn else simulation.crash
             revive = partial(self._revive, restart.participant)
             simulation.after(restart.at_ms, partial(end, restart.participant))
             simulation.after(restart.at_ms + restart.down_ms, revive)
+        for crash in scenario.crashes:
+            simulation.after(crash.at_ms, partial(simulation.arm, crash))
         for number in range(scenario.messages):
             when = (number + self.draws.random()) * scenario.interval_ms
             simulation.after(when, partial(self._send_something, number))
@@ -54,6 +67,19 @@ class Workload:
         for cut in scenario.partitions:
             simulation.run(max(0.0, cut.until_ms - (simulation.now - START_NS) / MS))
         simulation.settle()
+
+    def warm_up(self) -> None:
+        """Let everybody send until all have heard others for a while; what is sent from then on is owed to all."""
+        simulation = self.simulation
+        machines = [simulation.machine(item.index) for item in simulation.participants]
+        for number in range(WARM_UP_ROUNDS):
+            for index in range(len(machines)):
+                simulation.send(index, b"warm-up %d of %d" % (number, index))
+            simulation.run(WARM_UP_ROUND_MS)
+            if not any(machine.gaps.is_settling() for machine in machines):
+                break
+        for journal in simulation.journals:
+            journal.joined_ns = simulation.now
 
     def _revive(self, index: int) -> None:
         if self.simulation.participants[index].machine is not None:
@@ -71,8 +97,14 @@ class Workload:
         if not present:
             simulation.after(scenario.interval_ms, partial(self._send_something, number))
             return
+        sender = present[int(choice * len(present))]
+        former = self.sent.setdefault(sender, [])
+        if former and self.repeats.random() < scenario.repeats:
+            payload = self.repeats.choice(former)
         try:
-            simulation.send(present[int(choice * len(present))], payload, ephemeral=ephemeral)
+            simulation.send(sender, payload, ephemeral=ephemeral)
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
             simulation.after(scenario.interval_ms, partial(self._send_something, number))
+        else:
+            former.append(payload)

@@ -171,22 +171,27 @@ class OutgoingPipeline:
         return tuple([item for item in self.state.log.next_history() if item != message_id])
 
     def enter(self, segment: OutgoingSegment) -> None:
-        """Make a segment of ours known and logged; with ``message_id="content"`` it may be already."""
+        """Make a segment of ours known and logged; with ``message_id="content"`` it may be already.
+
+        Then it has its place: others have bytes that name what came before the first of the equal ones, and what came
+        between still has to be named.
+        """
         segment.pair = hash_pair(segment.message_id)
         segment.made_known = segment.message_id not in self.state.log
-        if segment.made_known:
-            self.state.log.add(
-                KnownMessage(
-                    segment.message_id,
-                    segment.lamport,
-                    self.state.sender_id,
-                    index=segment.index,
-                    segment_count=segment.request.segment_count,
-                    hint=None,
-                    logged=True,
-                ),
-                segment.pair,
-            )
+        if not segment.made_known:
+            return
+        self.state.log.add(
+            KnownMessage(
+                segment.message_id,
+                segment.lamport,
+                self.state.sender_id,
+                index=segment.index,
+                segment_count=segment.request.segment_count,
+                hint=None,
+                logged=True,
+            ),
+            segment.pair,
+        )
         self.state.log.extend_frontier(segment.message_id, segment.history)
 
     def enqueue_parity(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulation.engine import Simulation
-from benchmarks.simulation.scenario import START_NS, Join, NodeFaults, Scenario, StoreFaults
+from benchmarks.simulation.scenario import (
+    START_NS,
+    Crash,
+    Join,
+    NodeFaults,
+    Scenario,
+    StoreFaults,
+)
 from benchmarks.simulation.workload import play
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.events import ChannelEvent, MessageReceivedEvent
@@ -115,3 +122,17 @@ def test_settling_gives_up_at_its_limit() -> None:
 def test_check_leaves_out_what_need_not_hold() -> None:
     scenario = Scenario(messages=3, settle_ms=1_000, faults=LinkFaults(loss=1.0))
     assert play(scenario).check(besides=["delivery", "requests", "quiet"])
+
+
+def test_a_crash_starts_again_after_its_time_with_another_clock() -> None:
+    simulation = pair()
+    simulation.arm(Crash(participant=0, at_ms=0, moment="now", down_ms=100, clock_ms=-30))
+    assert simulation.participants[0].machine is None
+    simulation.arm(Crash(participant=0, at_ms=0, moment="now"))
+    assert simulation.counters["crashes_now"] == 1
+    simulation.run(99)
+    assert not simulation.journals[0].is_live
+    simulation.run(1)
+    assert simulation.journals[0].is_live
+    assert simulation.participants[0].offset_ns == -30 * MS
+    assert simulation.machine(0).state.now == simulation.now - 30 * MS

@@ -11,6 +11,7 @@ from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.invariants import (
     QUIET_FIELDS,
     InvariantError,
+    acknowledgement_problems,
     budget_problems,
     delivery_problems,
     order_problems,
@@ -18,6 +19,8 @@ from benchmarks.simulation.invariants import (
     request_problems,
     row_problems,
     sequence_problems,
+    shown_problems,
+    wrap_problems,
 )
 from benchmarks.simulation.journal import Charge, Journal, Step
 from benchmarks.simulation.scenario import START_NS, Scenario
@@ -27,10 +30,11 @@ from reliable_channel.events import (
     ChannelEvent,
     MessageDeliveredEvent,
     MessageDeliveryErrorEvent,
+    MessageLostEvent,
     MessageSendErrorEvent,
     MessageSentEvent,
 )
-from reliable_channel.records import ParityRecord
+from reliable_channel.records import LogRecord, OutgoingRecord, ParityRecord
 from reliable_channel.types import SECOND
 
 # --- Made-up logs --------------------------------------------------------------------------------
@@ -315,3 +319,113 @@ def test_rows_of_segments_that_nothing_holds_any_more_are_found() -> None:
     assert "rows" in simulation.problems()
     simulation.crash(1)
     assert row_problems(simulation.participants) == []
+
+
+def test_rows_of_what_was_let_go_and_holdings_without_rows_are_found() -> None:
+    simulation = Simulation(Scenario(participants=2))
+    simulation.start()
+    request_id = simulation.send(0, b"m")
+    simulation.run(5_000)
+    who = simulation.participants[0]
+    assert row_problems(simulation.participants) == []
+    who.rows[OutgoingRecord][request_id, 0] = next(iter(who.rows[LogRecord].values()))
+    who.rows[LogRecord].clear()
+    assert row_problems(simulation.participants) == [
+        "p0: 1 rows of LogRecord are lacking",
+        "p0: 1 rows of OutgoingRecord are left",
+    ]
+
+
+# --- Crashes -------------------------------------------------------------------------------------
+
+
+def lost(name: str) -> ChannelEvent:
+    return MessageLostEvent(channel_id="c", message_id=name, reason="dependency_timeout")
+
+
+def test_after_crashes_what_was_reported_as_lost_or_undelivered_need_not_arrive() -> None:
+    error = MessageDeliveryErrorEvent(channel_id="c", request_id="m2-req", error="")
+    made = [
+        with_events(journal("p0", sent("m1", "p0"), sent("m2", "p0")), delivered("m1"), error),
+        with_events(journal("p1"), lost("m1")),
+    ]
+    assert len(delivery_problems(made)) == 2
+    assert delivery_problems(made, excused=True) == []
+    made[1].events.clear()
+    assert delivery_problems(made, excused=True) == ["p1 lacks m1 of p0"]
+
+
+def test_any_lost_segment_excuses_its_message_and_any_id_of_it_names_it() -> None:
+    step = sent("m1", "p0")._replace(segments=("m1", "m1b"))
+    assert delivery_problems(
+        [journal("p0", step), with_events(journal("p1"), lost("m1b"))], excused=True
+    ) == []  # fmt: skip
+    assert delivery_problems(
+        [journal("p0", step), journal("p1", got("m1b", "p0")._replace(payload=b"m1"))]
+    ) == []  # fmt: skip
+
+
+def test_after_crashes_an_ephemeral_message_may_come_again_and_no_other() -> None:
+    for ephemeral, count in ((True, 0), (False, 1)):
+        made = [
+            journal("p0", sent("m1", "p0", ephemeral=ephemeral)),
+            journal("p1", *2 * [got("m1", "p0", ephemeral=ephemeral)]),
+        ]
+        assert len(delivery_problems(made, excused=True)) == count
+
+
+def test_order_is_not_known_across_what_was_reported_as_lost() -> None:
+    made = [
+        journal("p0", sent("m1", "p0"), sent("m2", "p0"), sent("m3", "p0")),
+        with_events(journal("p1", got("m3", "p0"), got("m1", "p0")), lost("m2")),
+    ]
+    assert len(order_problems(made)) == 1
+    assert order_problems(made, excused=True) == []
+    made[1].events.clear()
+    assert len(order_problems(made, excused=True)) == 1
+
+
+def test_an_equal_payload_sent_again_has_the_place_of_the_first() -> None:
+    again = [sent("m1", "p0"), sent("m2", "p0"), sent("m1", "p0")]
+    made = [journal("p0", *again), journal("p1", got("m1", "p0"), got("m2", "p0"))]
+    assert order_problems(made) == []
+    made[1].steps.reverse()
+    assert len(order_problems(made)) == 1
+
+
+def test_each_kept_event_is_shown_once_as_it_was_kept() -> None:
+    made = with_events(journal("p0"), delivered("m1"), delivered("m2"))
+    made.shown = list(made.events)
+    assert shown_problems([made]) == []
+    for shown in (made.events[:1], made.events[::-1], [*made.events, made.events[1]], []):
+        made.shown = list(shown)
+        assert len(shown_problems([made])) == 1
+
+
+def test_one_that_is_down_may_not_have_read_all_but_nothing_else() -> None:
+    made = with_events(journal("p0", live=False), delivered("m1"), delivered("m2"))
+    made.shown = made.events[:1]
+    assert shown_problems([made]) == []
+    made.shown = made.events[1:]
+    assert len(shown_problems([made])) == 1
+
+
+@pytest.mark.parametrize(("wraps", "count"), [((1, 2, 3), 0), ((2, 2), 1), ((3, 1, 2), 2)])
+def test_wrap_times_that_do_not_grow_are_found(wraps: tuple[int, ...], count: int) -> None:
+    steps = [sent(f"m{place}", "p0")._replace(wrap_ns=at) for place, at in enumerate(wraps)]
+    assert len(wrap_problems([journal("p0", *steps)])) == count
+
+
+def test_what_was_acknowledged_has_to_be_in_the_log_of_who_did() -> None:
+    simulation = Simulation(Scenario(participants=2))
+    simulation.start()
+    simulation.send(0, b"m")
+    simulation.run(5_000)
+    assert simulation.journals[0].events
+    assert acknowledgement_problems(simulation.participants) == []
+    simulation.participants[1].rows[LogRecord].clear()
+    (problem,) = acknowledgement_problems(simulation.participants)
+    assert problem.startswith("p1 acknowledged ")
+    (step,) = simulation.journals[0].sent()
+    simulation.journals[1].events.append(lost(step.message_id))
+    assert acknowledgement_problems(simulation.participants) == []

@@ -139,7 +139,26 @@ def test_only_what_reached_the_network_is_charged_to_the_budget() -> None:
     simulation.refusal = lambda publish, index: False if b"bad" in publish.data else None
     simulation.send(0, b"bad")
     simulation.send(0, b"good")
+    assert simulation.charges == [Charge("p0", START_NS, START_NS)]
+    simulation.run(5)
     assert simulation.charges == [Charge("p0", START_NS, START_NS + 5 * MS)]
+
+
+def test_a_report_that_nobody_was_there_to_take_is_not_charged_again() -> None:
+    simulation = pair(rate_limit=BUDGET, node=NodeFaults(report_ms=5))
+    simulation.send(0, b"m")
+    simulation.crash(0)
+    simulation.run(5)
+    assert simulation.charges == [Charge("p0", START_NS, START_NS)]
+
+
+def test_what_is_handed_over_after_its_epoch_waits_for_the_next() -> None:
+    simulation = pair(rate_limit=BUDGET, node=NodeFaults(transmit_ms=10_000))
+    simulation.send(0, b"m")
+    simulation.run(10_020)
+    assert simulation.wire == []
+    assert simulation.charges == []
+    assert simulation.counted("expired_transmissions") == 1
 
 
 # --- Store ----------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from random import Random
 
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.journal import Journal, Step
-from benchmarks.simulation.participant import Participant
-from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.participant import ArmedCrash, Participant
+from benchmarks.simulation.scenario import Crash, Moment, Scenario
 from reliable_channel.core.effects import Effects
-from reliable_channel.events import MessageReceivedEvent, MessageSentEvent
-from reliable_channel.records import ChannelRecord, LedgerRecord
+from reliable_channel.events import MessageReceivedEvent, MessageSentEvent, event_to_record
+from reliable_channel.records import ChannelRecord, EventRecord, LedgerRecord
 
 
 def participant() -> Participant:
@@ -20,12 +20,11 @@ def participant() -> Participant:
 def test_rows_are_written_whole_and_deleted_by_key() -> None:
     who = participant()
     ledger = LedgerRecord(scope="", epoch=7, used=1)
-    key = (LedgerRecord, "")
-    who.keep_rows(Effects(changes={key: ledger}))
-    assert who.ledger() == ledger
+    who.keep_rows(Effects(changes={(LedgerRecord, ("",)): ledger}))
+    assert who.found() == {LedgerRecord: [ledger]}
     assert list(who.channels()) == []
-    who.keep_rows(Effects(changes={key: None}))
-    assert who.ledger() is None
+    who.keep_rows(Effects(changes={(LedgerRecord, ("",)): None}))
+    assert who.found() == {}
 
 
 def test_row_about_the_channel_is_kept_from_the_start() -> None:
@@ -35,15 +34,38 @@ def test_row_about_the_channel_is_kept_from_the_start() -> None:
     assert isinstance(record, ChannelRecord)
 
 
-def test_durable_events_and_deliveries_are_written_down() -> None:
+def test_deliveries_are_steps_of_the_journal() -> None:
     who = participant()
     sent = MessageSentEvent(channel_id="c", request_id="r")
     received = MessageReceivedEvent(
         channel_id="c", message_id="m", sender_id="p1", message=b"x", late=True
     )
-    who.keep_events(Effects(events=[sent, received.with_sequence(1)]), 5)
-    assert who.journal.events == [received.with_sequence(1)]
-    assert who.journal.steps == [Step("m", "p1", b"x", 5, late=True)]
+    steps = who.deliveries(Effects(events=[sent, received]), 5)
+    assert steps == [Step("m", "p1", b"x", 5, late=True)]
+
+
+def test_an_application_reads_on_after_the_last_event_it_has_taken() -> None:
+    who = participant()
+    events = [
+        MessageSentEvent(channel_id="c", request_id=f"r{sequence}", sequence=sequence)
+        for sequence in (1, 2, 3)
+    ]
+    for event in events:
+        key = (EventRecord, (event.sequence,))
+        who.keep_rows(Effects(changes={key: event_to_record(event)}))
+    who.journal.shown.append(events[0])
+    who.read_on("c")
+    assert who.journal.shown == events
+    who.read_on("c")
+    assert who.journal.shown == events
+
+
+def test_a_crash_lets_as_many_of_its_moments_pass_as_it_says_and_strikes_once() -> None:
+    who = participant()
+    crash = Crash(participant=0, at_ms=0, moment="publish", passes=1)
+    who.armed.append(ArmedCrash(crash, crash.passes))
+    moments: list[Moment] = ["publish", "kept", "publish", "publish"]
+    assert [who.fatal(moment) for moment in moments] == [None, None, crash, None]
 
 
 def test_machine_of_another_start_is_not_there_any_more() -> None:

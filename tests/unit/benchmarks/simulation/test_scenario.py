@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulation.scenario import (
+    Crash,
     Join,
     NodeFaults,
     Partition,
@@ -28,6 +29,8 @@ FULL = Scenario(
     partitions=(Partition(from_ms=1, until_ms=2, side=(0, 1)),),
     joins=(Join(participant=3, at_ms=5),),
     restarts=(Restart(participant=0, at_ms=5, torn=True),),
+    crashes=(Crash(participant=1, at_ms=5, moment="publish", passes=2, clock_ms=-5),),
+    broken="forget_budget",
     sds=replace(Scenario().sds, max_retransmissions=7),
     segmentation=SegmentationConfig(enable_reed_solomon=True),
     rate_limit=RateLimitConfig(enabled=True),
@@ -60,3 +63,15 @@ def test_default_settings_are_those_of_the_library_with_times_a_tenth_as_long() 
     assert scaled.enable_repair
     assert scaled.max_retransmissions == default.max_retransmissions
     assert scaled.causal_history_size == default.causal_history_size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"crashes": [{"participant": 0, "at_ms": 1, "moment": "tomorrow"}]}',
+        '{"broken": "everything"}',
+    ],
+)
+def test_moments_and_breakages_that_do_not_exist_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be one of"):
+        Scenario.from_json(text)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.scenario import START_NS, Join, Restart, Scenario
-from benchmarks.simulation.workload import play
+from benchmarks.simulation.workload import WARM_UP_ROUND_MS, Workload, play
+from messaging_adapter.faults import LinkFaults
 from reliable_channel.errors import ConfigurationError
-from reliable_channel.types import SECOND
+from reliable_channel.types import MS, SECOND
 
 
 def test_scenario_is_played_to_quiet() -> None:
@@ -67,3 +69,22 @@ def test_unusable_settings_are_refused_at_once() -> None:
     sds = replace(Scenario().sds, bloom_capacity=1 << 20, bloom_error_rate=1e-9)
     with pytest.raises(ConfigurationError):
         play(Scenario(sds=sds))
+
+
+def test_after_the_warm_up_nobodys_channel_is_new_and_everything_is_owed() -> None:
+    simulation = Simulation(Scenario(messages=0, warm_up=True, faults=LinkFaults(loss=0.3)))
+    Workload(simulation).play()
+    for index, journal in enumerate(simulation.journals):
+        assert not simulation.machine(index).gaps.is_settling()
+        assert journal.joined_ns >= START_NS + WARM_UP_ROUND_MS * MS
+        assert len(journal.sent()) >= 1
+
+
+def test_repeats_are_payloads_that_their_sender_has_sent() -> None:
+    journals = play(Scenario(messages=60, repeats=0.5)).check().journals
+    repeated = 0
+    for journal in journals:
+        payloads = [step.payload for step in journal.sent()]
+        repeated += len(payloads) - len(set(payloads))
+    assert 15 < repeated < 45
+    assert not set.intersection(*({step.payload for step in item.sent()} for item in journals))

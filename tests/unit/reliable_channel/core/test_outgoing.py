@@ -231,6 +231,17 @@ def test_a_content_id_does_not_name_itself() -> None:
     assert sender.status().known_messages == 1
 
 
+def test_a_content_id_sent_again_does_not_hide_what_came_between() -> None:
+    """Its bytes name what came before the first of the equal ones, so nobody names the other yet."""
+    sender = alice(sds=replace(NO_FILTER, message_id="content", causal_history_size=1))
+    first, between = sender.send(b"x"), sender.send(b"y")
+    sender.send(b"x")
+    after = sender.send(b"z")
+    assert ids_of(sender, between)[0] in history_of(sender.transmissions[3])
+    assert ids_of(sender, first)[0] not in history_of(sender.transmissions[3])
+    assert ids_of(sender, after)[0] != ids_of(sender, between)[0]
+
+
 # --- The window ----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,206 @@
+"""Carries out what a machine asks for, as the real driver does, and lets the process die on the way.
+
+::
+
+    inputs ─► one batch ─► before ─► persist ─► publish ─► fetch ─► show ─► next batch
+                             ✕       ✕      ✕      ✕         ✕        ✕
+
+Where transactions take time, inputs that come meanwhile share the next one. It must not decide which moment is fatal
+(``scenario``), judge what came of it (``invariants``), nor know what the network does.
+
+Spec: docs/design.md, the contract of the core: persist, publish, fetch, emit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from benchmarks.simulation.breakage import WRITE_DAMAGE
+from benchmarks.simulation.journal import Step
+from benchmarks.simulation.network import Network, Transmission
+from benchmarks.simulation.participant import Participant
+from benchmarks.simulation.scenario import Crash, Moment, Scenario
+from benchmarks.simulation.schedule import Schedule
+from reliable_channel.core.effects import Effects
+from reliable_channel.events import ChannelEvent
+from reliable_channel.records import LedgerRecord
+from reliable_channel.types import MS, Nanoseconds, RequestId
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Inputs that share a transaction."""
+
+    effects: Effects = field(default_factory=Effects)
+    steps: list[Step] = field(default_factory=list)
+    """What the journal gets when the batch is kept, in the order of the inputs."""
+    reports: list[tuple[Transmission, Nanoseconds]] = field(default_factory=list)
+    """What the node has reported, and when."""
+    request_id: RequestId = ""
+    """Of the last ``send`` among the inputs."""
+
+
+Input: TypeAlias = Callable[[Batch], Effects]
+"""Gives a machine one input; what it asks for is added to the batch by the caller."""
+
+
+class Driver:
+    """Between the machines and everything else.
+
+    Args:
+        scenario: How long a transaction takes, and what is broken.
+        schedule: Where it takes its time.
+        network: Takes publications.
+        fetch: Asks the store.
+        wake: Sees to it that a machine is woken at its deadline.
+        due: Returns the input of a deadline that has come, or None.
+        die: Ends a process by an armed crash.
+        note: Writes a line of the trace.
+        show: Tells the application of an event.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        schedule: Schedule,
+        network: Network,
+        *,
+        fetch: Callable[[Participant, tuple[bytes, ...]], None],
+        wake: Callable[[Participant], None],
+        due: Callable[[Participant], Input | None],
+        die: Callable[[Participant, Crash | None], None],
+        note: Callable[[Participant, str, bytes], None],
+        show: Callable[[Participant, ChannelEvent], None],
+    ) -> None:
+        self.scenario = scenario
+        self.schedule = schedule
+        self.network = network
+        self.fetch = fetch
+        self.wake = wake
+        self.due = due
+        self.die = die
+        self.note = note
+        self.show = show
+        self.traces = False
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def give(self, who: Participant, item: Input) -> Batch:
+        """Give a machine an input now, or after the transaction that is under way.
+
+        Returns:
+            Its batch; an empty one where it has to wait.
+        """
+        batch = Batch()
+        if who.committing:
+            who.inputs.append(item)
+            return batch
+        self.apply(who, item, batch)
+        self.commit(who, batch)
+        return batch
+
+    def apply(self, who: Participant, item: Input, batch: Batch) -> None:
+        """Add an input to a batch."""
+        effects = item(batch)
+        batch.steps += who.deliveries(effects, self.schedule.now)
+        batch.effects.merge(effects)
+
+    def commit(self, who: Participant, batch: Batch) -> None:
+        """Make a batch durable and carry it out, at once or when the transaction's time has passed."""
+        duration_ns = int(self.scenario.commit_ms * MS)
+        if not duration_ns or not batch.effects.changes:
+            self.carry_out(who, batch)
+            return
+        who.committing = True
+        later = partial(self.committed, who, who.generation, batch)
+        self.schedule.at(self.schedule.now + duration_ns, later)
+
+    def committed(self, who: Participant, generation: int, batch: Batch) -> None:
+        """Go on after a transaction, with whatever has come meanwhile."""
+        if who.machine_of(generation) is None:
+            return
+        who.committing = False
+        self.carry_out(who, batch)
+        if who.machine_of(generation) is None:
+            return
+        items, who.inputs = who.inputs, []
+        due = self.due(who)
+        if due is not None:
+            items.append(due)
+        if items:
+            following = Batch()
+            for item in items:
+                self.apply(who, item, following)
+            self.commit(who, following)
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def carry_out(self, who: Participant, batch: Batch) -> None:
+        """Carry a batch out, up to the moment at which the process dies, if it does."""
+        for moment in self.moments(who, batch):
+            if who.torn and moment == "kept":
+                self.die(who, None)
+                return
+            crash = who.fatal(moment)
+            if crash is not None:
+                self.die(who, crash)
+                return
+
+    def moments(self, who: Participant, batch: Batch) -> Iterator[Moment]:
+        """Carry a batch out step by step; the process may die between any two."""
+        broken = self.scenario.broken
+        effects = batch.effects
+        if broken == "publish_before_persist":
+            yield from self.publish(who, effects)
+        if broken == "emit_before_persist":
+            yield from self.emit(who, effects)
+        yield "before"
+        yield from self.persist(who, batch)
+        if broken != "publish_before_persist":
+            yield from self.publish(who, effects)
+        for fetch in effects.fetches:
+            self.fetch(who, fetch.hashes)
+        self.wake(who)
+        yield "fetched"
+        if broken != "emit_before_persist":
+            yield from self.emit(who, effects)
+        yield "end"
+
+    def persist(self, who: Participant, batch: Batch) -> Iterator[Moment]:
+        """Keep the rows: those of the budget in a transaction of their own, as where another store has them."""
+        changes = batch.effects.changes
+        damage = WRITE_DAMAGE.get(self.scenario.broken)
+        if damage is not None:
+            changes = damage(changes, who.sender_id)
+        ledger = {key: row for key, row in changes.items() if key[0] is LedgerRecord}
+        if ledger:
+            who.keep_rows(Effects(changes=ledger))
+            yield "within"
+        who.keep_rows(Effects(changes=changes))
+        who.journal.steps += batch.steps
+        who.journal.events += [event for event in batch.effects.events if event.sequence]
+        for transmission, reported_ns in batch.reports:
+            self.network.charge_again(transmission, reported_ns)
+        if self.traces:
+            for (kind, key), record in changes.items():
+                self.note(who, f"persist {kind.__name__}", repr((key, record)).encode())
+        yield "kept"
+
+    def publish(self, who: Participant, effects: Effects) -> Iterator[Moment]:
+        """Give messages to the node, one after the other."""
+        for publish in effects.publishes:
+            self.note(who, f"publish {publish.segment_id} {publish.ephemeral}", publish.data)
+            self.network.publish(who, publish)
+            yield "publish"
+
+    def emit(self, who: Participant, effects: Effects) -> Iterator[Moment]:
+        """Show events to the application, one after the other."""
+        for event in effects.events:
+            self.note(who, "emit", repr(event).encode())
+            if event.sequence:
+                who.journal.shown.append(event)
+            self.show(who, event)
+            yield "event"
