@@ -19,7 +19,6 @@ import pytest
 
 from persistence import SqlStore
 from persistence.retention import EventRetention
-from persistence.sql import _sqlite_engine
 from persistence.tables import SCHEMA_VERSION
 from persistence.testing import (
     DurableStoreSuite,
@@ -108,19 +107,6 @@ async def test_the_file_is_in_wal_mode_and_says_its_version(path: Path) -> None:
     async with SqlStore(url_of(path)):
         assert query(path, "PRAGMA journal_mode") == [("wal",)]
         assert query(path, "SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
-
-
-@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
-def test_connections_are_set_up(path: Path, synchronous: str, level: int) -> None:
-    engine = _sqlite_engine(str(path), synchronous, 1234)  # type: ignore[arg-type]
-    with engine.connect() as connection:
-        for pragma, expected in {
-            "synchronous": level,
-            "foreign_keys": 1,
-            "busy_timeout": 1234,
-        }.items():
-            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == expected
-    engine.dispose()
 
 
 async def test_closing_leaves_one_file(path: Path) -> None:

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, StaticPool, create_engine, func, select
 
 from persistence.retention import event_size
 from persistence.statements import (
-    ADD_CHANNEL,
     RECOUNT_EVENTS,
     SELECT_EVENT_SIZES,
     RecordStatements,
+    add_channel,
     compile_text,
 )
 from persistence.tables import TABLES, channels, metadata
@@ -50,7 +50,7 @@ def connection() -> Iterator[Connection]:
     engine = create_engine("sqlite://", poolclass=StaticPool)
     with engine.connect() as connection:
         metadata.create_all(connection)
-        connection.execute(ADD_CHANNEL, {"channel": "room"})
+        connection.exec_driver_sql(add_channel(connection.dialect), ("room",))
         connection.commit()
         yield connection
     engine.dispose()
@@ -115,4 +115,4 @@ def test_the_database_measures_events_as_we_do(connection: Connection) -> None:
 def test_compiled_text_takes_its_parameters_in_order(connection: Connection) -> None:
     count = select(func.count()).select_from(TABLES[EventRecord])
     assert "count(" in compile_text(count, connection.dialect)
-    assert compile_text(ADD_CHANNEL, connection.dialect).count("?") == 1
+    assert add_channel(connection.dialect).count("?") == 1

@@ -1,0 +1,43 @@
+"""What the databases differ in, as one small face: `persistence.sqlite` and `persistence.postgresql` have it.
+
+Everything else about a store is the same for all of them and stands in `persistence.database`. Nothing here does
+anything.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from sqlalchemy import Connection, Engine
+
+
+class Backend(Protocol):
+    """One kind of database, told apart by its URL."""
+
+    name: str
+    """Identifies the database in errors; holds no password."""
+    another_place: ClassVar[str]
+    """What to do where the database has tables of another program."""
+    read_options: ClassVar[dict[str, str]]
+    """Execution options of transactions that only read; all their statements see one state."""
+    write_options: ClassVar[dict[str, str]]
+    """Execution options of transactions that write."""
+
+    def engine(self) -> Engine:
+        """Return an engine that connects when it is first used."""
+
+    def identify(self, connection: Connection) -> str:
+        """Return what tells the place of our tables from any other, within this process at least.
+
+        Raises:
+            ConfigurationError: The database is not fit for our tables.
+        """
+
+    def prepare(self, engine: Engine) -> None:
+        """Change what is lasting about a database that is ours, or empty."""
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Let nobody else change the tables until the end of the transaction that writes."""
+
+    def is_broken(self, connection: Connection) -> bool:
+        """Say whether a connection can only be replaced."""

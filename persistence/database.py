@@ -1,0 +1,321 @@
+"""The blocking side of a store: transactions on a database, in one thread of their own.
+
+It knows channels, rows and events, but neither the protocol nor which database it is: that is the backend's part.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from threading import Lock
+from typing import Concatenate, Final, ParamSpec, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from persistence.backend import Backend
+from persistence.retention import EventRetention, EventTotals, event_size
+from persistence.statements import (
+    COUNT_EVENTS,
+    DELETE_CHANNEL,
+    DELETE_EVENTS,
+    RECOUNT_EVENTS,
+    SELECT_EVENT_SIZES,
+    SELECT_EVENTS,
+    SELECT_LEDGER,
+    SELECT_REMOVED_THROUGH,
+    SELECT_ROWS,
+    SET_TOTALS,
+    RecordStatements,
+    RowValues,
+    add_channel,
+)
+from persistence.tables import SCHEMA_VERSION, TABLES, metadata, schema_version
+from reliable_channel.errors import (
+    ChannelExistsError,
+    ConfigurationError,
+    EventsExpiredError,
+    StoreError,
+    StoreUnavailableError,
+)
+from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
+from reliable_channel.types import ChannelId
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_holders: WeakValueDictionary[tuple[str, ChannelId], Database] = WeakValueDictionary()
+"""Who drives a channel, by database and channel; an object that is gone drives nothing."""
+
+_holders_lock: Final = Lock()
+
+
+class Database:
+    """One opening of a database, and the thread in which everything that blocks is done.
+
+    Args:
+        backend: Which database.
+        retention: Bounds of each channel's events.
+
+    Raises:
+        ConfigurationError: The database's driver is not installed.
+    """
+
+    def __init__(self, backend: Backend, retention: EventRetention) -> None:
+        self._backend = backend
+        self._engine = backend.engine()
+        self._reads = self._engine.execution_options(**backend.read_options)
+        self._writes = self._engine.execution_options(**backend.write_options)
+        self._place = backend.name
+        self._retention = retention
+        self._statements: dict[type[Record], RecordStatements] = {}
+        self._add_channel = ""
+        self._writer: Connection | None = None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
+
+    # On the event loop.
+
+    def run(
+        self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> asyncio.Future[_T]:
+        """Have a job done in the worker thread, after those before it."""
+        return asyncio.wrap_future(self._submit(job, *args, **kwargs))
+
+    def stop(self) -> Future[None]:
+        """Have the worker thread do what it was given, close the database and end."""
+        disposed = self._submit(self.dispose)
+        self._worker.shutdown(wait=False)
+        return disposed
+
+    def claim(self, channel_id: ChannelId) -> None:
+        """Take a channel.
+
+        Raises:
+            ChannelExistsError: It is taken.
+        """
+        with _holders_lock:
+            if (self._place, channel_id) in _holders:
+                raise ChannelExistsError(channel_id, "on this store")
+            _holders[self._place, channel_id] = self
+
+    def disclaim(self, channel_id: ChannelId) -> None:
+        """Give a channel back if it is held."""
+        with _holders_lock:
+            if _holders.get((self._place, channel_id)) is self:
+                del _holders[self._place, channel_id]
+
+    # In the worker thread.
+
+    def prepare(self) -> None:
+        """Make the tables where there are none, refuse those that we do not know."""
+        with self._reads.begin() as connection:
+            self._place = self._backend.identify(connection)
+            is_new = self._is_new(connection)
+        self._backend.prepare(self._engine)  # only now: what is not ours stays as it was
+        if is_new:
+            with self._writes.begin() as connection:
+                self._backend.lock_schema(connection)
+                if self._is_new(connection):  # still: another process may have been faster
+                    metadata.create_all(connection)
+                    connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
+        dialect = self._engine.dialect
+        self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
+        self._add_channel = add_channel(dialect)
+
+    def dispose(self) -> None:
+        """Give all channels back and close the database."""
+        try:
+            self._hang_up()
+            self._engine.dispose()
+        finally:
+            with _holders_lock:
+                for place in [place for place, holder in _holders.items() if holder is self]:
+                    del _holders[place]
+
+    def load(self, channel_id: ChannelId) -> Snapshot:
+        """Return the rows of a channel, but for the events."""
+        snapshot: dict[type[Record], list[Record]] = {}
+        with self._reads.begin() as connection:
+            for kind, statement in SELECT_ROWS.items():
+                rows = connection.execute(statement, {"channel": channel_id})
+                record = self._statements[kind].record
+                snapshot[kind] = [record(row) for row in rows]
+        return snapshot
+
+    def commit(self, channel_id: ChannelId, changes: Changes) -> None:
+        """Apply all changes in one transaction."""
+        self._write(self._commit, channel_id, changes)
+
+    def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+        kinds = {kind for kind, _ in changes}
+        batches = self._batches(channel_id, changes)
+        with writer.begin():
+            # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
+            with closing(writer.connection.cursor()) as cursor:
+                if kinds - {LedgerRecord}:
+                    cursor.execute(self._add_channel, (channel_id,))
+                for statement, rows in batches.items():
+                    cursor.executemany(statement, rows)
+            if EventRecord in kinds:
+                totals = self._count_events(writer, channel_id, changes)
+                if self._retention.is_exceeded(totals):
+                    self._remove_oldest(writer, channel_id, totals)
+
+    def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
+        """Return events with a larger sequence, if none of them was removed."""
+        with self._reads.begin() as connection:
+            removed = connection.scalar(SELECT_REMOVED_THROUGH, {"channel": channel_id})
+            if removed is not None and after < removed:
+                raise EventsExpiredError(after, removed + 1)
+            page = {"channel": channel_id, "after": after, "limit": limit}
+            rows = connection.execute(SELECT_EVENTS, page)
+            build = self._statements[EventRecord].record
+            return [cast("EventRecord", build(row)) for row in rows]
+
+    def load_ledger(self, scope: str) -> LedgerRecord | None:
+        """Return the ledger row of a scope."""
+        with self._reads.begin() as connection:
+            row = connection.execute(SELECT_LEDGER, {"scope": scope}).one_or_none()
+        if row is None:
+            return None
+        return cast("LedgerRecord", self._statements[LedgerRecord].record(row))
+
+    def purge(self, channel_id: ChannelId) -> None:
+        """Delete everything of a channel that nobody else drives."""
+        self._write(self._purge, channel_id)
+
+    def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
+        with _holders_lock:
+            holder = _holders.get((self._place, channel_id), self)
+        if holder is not self:
+            raise ChannelExistsError(channel_id, "on this store")
+        with writer.begin():
+            writer.execute(DELETE_CHANNEL, {"channel": channel_id})
+
+    def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        return self._worker.submit(self._translate_errors, job, *args, **kwargs)
+
+    def _translate_errors(
+        self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Do a job and turn the database's errors into ours; the only place where that is done."""
+        driver = self._engine.dialect.loaded_dbapi
+        try:
+            return job(*args, **kwargs)
+        except (SQLAlchemyError, driver.Error) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
+            translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
+            reason = str(cause).partition("\n")[0] or type(cause).__name__
+            message = f"{self._backend.name}: {reason}"
+            raise translated(message) from cause
+
+    def _write(
+        self,
+        job: Callable[Concatenate[Connection, _P], None],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> None:
+        """Do a job on the connection of all commits; getting one costs as much as using it.
+
+        Where the server hung up, it is done again on a new connection. That is safe even if the end of the first
+        transaction was not heard of: rows are written whole, so that writing them twice changes nothing.
+        """
+        used_before = self._writer is not None
+        try:
+            job(self._writing(), *args, **kwargs)
+        except Exception:
+            if self._writer is None or not self._backend.is_broken(self._writer):
+                raise
+            self._hang_up()
+            if not used_before:
+                raise
+            job(self._writing(), *args, **kwargs)
+
+    def _writing(self) -> Connection:
+        if self._writer is None:
+            self._writer = self._writes.connect()
+        return self._writer
+
+    def _hang_up(self) -> None:
+        """Give the connection of all commits away; one that is broken is not used again."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if self._backend.is_broken(writer) and not writer.invalidated:
+            writer.invalidate()
+        writer.close()
+
+    def _is_new(self, connection: Connection) -> bool:
+        """Say whether there are no tables yet; refuse those that are not ours."""
+        names = inspect(connection).get_table_names()
+        if schema_version.name in names:
+            version = connection.scalar(select(schema_version.c.version))
+            if version == SCHEMA_VERSION:
+                return False
+            problem = (
+                f"{self._backend.name} has schema version {version}, this release knows "
+                f"{SCHEMA_VERSION}; use the release that wrote it, or a newer one"
+            )
+            raise ConfigurationError(problem)
+        if names:
+            problem = (
+                f"{self._backend.name} is a database of another program; "
+                f"{self._backend.another_place}"
+            )
+            raise ConfigurationError(problem)
+        return True
+
+    def _batches(self, channel_id: ChannelId, changes: Changes) -> dict[str, list[RowValues]]:
+        """Return parameters by statement: each statement is executed once for all its rows."""
+        batches: defaultdict[str, list[RowValues]] = defaultdict(list)
+        for (kind, key), record in changes.items():
+            statements = self._statements[kind]
+            if record is not None:
+                batches[statements.upsert].append(statements.row(channel_id, record))
+            elif kind is not LedgerRecord:
+                batches[statements.delete].append(statements.key(channel_id, key))
+        return batches
+
+    def _count_events(
+        self, connection: Connection, channel_id: ChannelId, changes: Changes
+    ) -> EventTotals:
+        """Bring the numbers of the event log up to date after changes of events."""
+        sequences = [cast("int", key[0]) for kind, key in changes if kind is EventRecord]
+        events = [record for record in changes.values() if isinstance(record, EventRecord)]
+        channel = {"channel": channel_id}
+        row = None
+        if len(events) == len(sequences):
+            appended = {
+                "first": min(sequences),
+                "last": max(sequences),
+                "count": len(events),
+                "octets": sum(map(event_size, events)),
+            }
+            row = connection.execute(COUNT_EVENTS, channel | appended).one_or_none()
+        if row is None:  # some were replaced or deleted
+            row = connection.execute(RECOUNT_EVENTS, channel).one()
+        return EventTotals(*row)
+
+    def _remove_oldest(
+        self, connection: Connection, channel_id: ChannelId, totals: EventTotals
+    ) -> None:
+        """Remove the oldest events until the rest is within the bounds."""
+        oldest = connection.execute(SELECT_EVENT_SIZES, {"channel": channel_id})
+        totals = self._retention.trim(totals, oldest)
+        oldest.close()
+        kept = {
+            "channel": channel_id,
+            "count": totals.count,
+            "octets": totals.octets,
+            "through": totals.removed_through,
+        }
+        connection.execute(DELETE_EVENTS, kept)
+        connection.execute(SET_TOTALS, kept)

@@ -1,0 +1,112 @@
+"""SQLite as a backend: one file, in WAL mode, on a disk of this machine.
+
+It must not know tables or channels.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
+
+from reliable_channel.errors import ConfigurationError
+
+WAL_RETRY_S: Final = 0.01
+"""Distance of attempts to put a new file into WAL mode, seconds."""
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+"""How SQLite waits for the disk."""
+
+
+class SqliteBackend:
+    """A file; implements ``Backend``.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+        synchronous: ``FULL`` or ``NORMAL``.
+        busy_timeout_ms: How long a call waits while another process writes, milliseconds.
+
+    Raises:
+        ConfigurationError: The URL or a setting is unusable.
+    """
+
+    another_place: ClassVar[str] = "name a new file"
+    read_options: ClassVar[dict[str, str]] = {"begin": "BEGIN"}
+    # The write lock at once: SQLite does not wait where a read lock has to become one.
+    write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
+
+    def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
+        if synchronous not in ("FULL", "NORMAL"):
+            problem = f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}"
+            raise ConfigurationError(problem)
+        self.name = _path_of(url)
+        self._synchronous = synchronous
+        self._busy_timeout_ms = busy_timeout_ms
+
+    def engine(self) -> Engine:
+        """Return an engine whose connections are set up."""
+        engine = create_engine(
+            URL.create("sqlite", database=self.name),
+            # We begin transactions ourselves: Python's module does it late, and not for reads.
+            connect_args={"isolation_level": None, "timeout": self._busy_timeout_ms / 1000},
+        )
+        event.listen(engine, "connect", self._configure)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def identify(self, connection: Connection) -> str:
+        """Return the file's path."""
+        return self.name
+
+    def prepare(self, engine: Engine) -> None:
+        """Let reads go on beside a write; the file stays in this mode.
+
+        SQLite does not wait here while others use the file, so we do.
+        """
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        with engine.connect() as connection:
+            while True:
+                try:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                except OperationalError as error:
+                    code = getattr(error.orig, "sqlite_errorcode", None)
+                    if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(WAL_RETRY_S)
+                else:
+                    return
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Do nothing: a transaction that writes excludes all others."""
+
+    def is_broken(self, connection: Connection) -> bool:
+        """Say no: there is nobody who could hang up."""
+        return False
+
+    def _configure(self, connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+
+
+def _path_of(url: str) -> str:
+    """Return the file that a URL names, as an absolute path without symbolic links."""
+    scheme, _, path = url.partition(":///")
+    if scheme != "sqlite" or path in ("", ":memory:") or "?" in path:
+        problem = (
+            "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, without options; "
+            "use memory:// to keep nothing"
+        )
+        raise ConfigurationError(problem)
+    return os.path.realpath(path)
+
+
+def _begin(connection: Connection) -> None:
+    statement = connection.get_execution_options().get("begin")
+    if statement is not None:
+        connection.exec_driver_sql(statement)
