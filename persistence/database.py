@@ -16,9 +16,10 @@ from threading import Lock
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from persistence import migrations
 from persistence.backend import Backend
 from persistence.retention import EventRetention, EventTotals, event_size
 from persistence.statements import (
@@ -36,10 +37,9 @@ from persistence.statements import (
     RowValues,
     add_channel,
 )
-from persistence.tables import SCHEMA_VERSION, TABLES, metadata, schema_version
+from persistence.tables import TABLES
 from reliable_channel.errors import (
     ChannelExistsError,
-    ConfigurationError,
     EventsExpiredError,
     StoreError,
     StoreUnavailableError,
@@ -113,17 +113,16 @@ class Database:
     # In the worker thread.
 
     def prepare(self) -> None:
-        """Make the tables where there are none, refuse those that we do not know."""
+        """Bring the tables up to date, refuse those that we do not know."""
         with self._reads.begin() as connection:
             self._place = self._backend.identify(connection)
-            is_new = self._is_new(connection)
+            is_up_to_date = self._is_up_to_date(connection)
         self._backend.prepare(self._engine)  # only now: what is not ours stays as it was
-        if is_new:
+        if not is_up_to_date:
             with self._writes.begin() as connection:
                 self._backend.lock_schema(connection)
-                if self._is_new(connection):  # still: another process may have been faster
-                    metadata.create_all(connection)
-                    connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
+                if not self._is_up_to_date(connection):  # another process may have been faster
+                    migrations.upgrade(connection)
         dialect = self._engine.dialect
         self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
         self._add_channel = add_channel(dialect)
@@ -253,25 +252,9 @@ class Database:
             writer.invalidate()
         writer.close()
 
-    def _is_new(self, connection: Connection) -> bool:
-        """Say whether there are no tables yet; refuse those that are not ours."""
-        names = inspect(connection).get_table_names()
-        if schema_version.name in names:
-            version = connection.scalar(select(schema_version.c.version))
-            if version == SCHEMA_VERSION:
-                return False
-            problem = (
-                f"{self._backend.name} has schema version {version}, this release knows "
-                f"{SCHEMA_VERSION}; use the release that wrote it, or a newer one"
-            )
-            raise ConfigurationError(problem)
-        if names:
-            problem = (
-                f"{self._backend.name} is a database of another program; "
-                f"{self._backend.another_place}"
-            )
-            raise ConfigurationError(problem)
-        return True
+    def _is_up_to_date(self, connection: Connection) -> bool:
+        backend = self._backend
+        return migrations.is_up_to_date(connection, backend.name, backend.another_place)
 
     def _batches(self, channel_id: ChannelId, changes: Changes) -> dict[str, list[RowValues]]:
         """Return parameters by statement: each statement is executed once for all its rows."""
