@@ -10,6 +10,8 @@ from typing import ClassVar, Protocol
 
 from sqlalchemy import Connection, Engine
 
+from persistence.leases import Leases
+
 
 class Backend(Protocol):
     """One kind of database, told apart by its URL."""
@@ -26,11 +28,11 @@ class Backend(Protocol):
     def engine(self) -> Engine:
         """Return an engine that connects when it is first used."""
 
-    def identify(self, connection: Connection) -> str:
-        """Return what tells the place of our tables from any other, within this process at least.
+    def check(self, connection: Connection) -> None:
+        """Do nothing if the database is fit for our tables.
 
         Raises:
-            ConfigurationError: The database is not fit for our tables.
+            ConfigurationError: It is not.
         """
 
     def prepare(self, engine: Engine) -> None:
@@ -38,6 +40,9 @@ class Backend(Protocol):
 
     def lock_schema(self, connection: Connection) -> None:
         """Let nobody else change the tables until the end of the transaction that writes."""
+
+    def leases(self, connection: Connection) -> Leases:
+        """Return what keeps two from driving one channel here."""
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether a connection can only be replaced."""

@@ -11,16 +11,15 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from threading import Lock
-from typing import Concatenate, Final, ParamSpec, TypeVar, cast
-from weakref import WeakValueDictionary
+from contextlib import closing, suppress
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence import migrations
 from persistence.backend import Backend
+from persistence.leases import Leases
 from persistence.retention import EventRetention, EventTotals, event_size
 from persistence.statements import (
     COUNT_EVENTS,
@@ -41,6 +40,7 @@ from persistence.tables import TABLES
 from reliable_channel.errors import (
     ChannelExistsError,
     EventsExpiredError,
+    StoreClosedError,
     StoreError,
     StoreUnavailableError,
 )
@@ -49,11 +49,6 @@ from reliable_channel.types import ChannelId
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-_holders: WeakValueDictionary[tuple[str, ChannelId], Database] = WeakValueDictionary()
-"""Who drives a channel, by database and channel; an object that is gone drives nothing."""
-
-_holders_lock: Final = Lock()
 
 
 class Database:
@@ -72,11 +67,12 @@ class Database:
         self._engine = backend.engine()
         self._reads = self._engine.execution_options(**backend.read_options)
         self._writes = self._engine.execution_options(**backend.write_options)
-        self._place = backend.name
         self._retention = retention
         self._statements: dict[type[Record], RecordStatements] = {}
         self._add_channel = ""
         self._writer: Connection | None = None
+        self._leases: Leases | None = None
+        self._claimed: set[ChannelId] = set()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -94,28 +90,34 @@ class Database:
         return disposed
 
     def claim(self, channel_id: ChannelId) -> None:
-        """Take a channel.
+        """Let nobody else take a channel through this object; `acquire` comes next.
 
         Raises:
-            ChannelExistsError: It is taken.
+            ChannelExistsError: Somebody has.
         """
-        with _holders_lock:
-            if (self._place, channel_id) in _holders:
-                raise ChannelExistsError(channel_id, "on this store")
-            _holders[self._place, channel_id] = self
+        if channel_id in self._claimed:
+            raise ChannelExistsError(channel_id, "on this store")
+        self._claimed.add(channel_id)
 
-    def disclaim(self, channel_id: ChannelId) -> None:
-        """Give a channel back if it is held."""
-        with _holders_lock:
-            if _holders.get((self._place, channel_id)) is self:
-                del _holders[self._place, channel_id]
+    def give_up(self, channel_id: ChannelId) -> None:
+        """Undo a claim; what `acquire` took, or is about to take, is given back before any other job."""
+        self._claimed.discard(channel_id)
+        with suppress(RuntimeError):  # the worker has ended: nothing is held any more
+            self._submit(self._give_back, channel_id)
+
+    def release(self, channel_id: ChannelId) -> asyncio.Future[None]:
+        """Give a channel back; harmless when it is not held."""
+        released = self.run(self._give_back, channel_id)
+        released.add_done_callback(lambda _: self._claimed.discard(channel_id))
+        return released
 
     # In the worker thread.
 
     def prepare(self) -> None:
         """Bring the tables up to date, refuse those that we do not know."""
         with self._reads.begin() as connection:
-            self._place = self._backend.identify(connection)
+            self._backend.check(connection)
+            self._leases = self._backend.leases(connection)
             is_up_to_date = self._is_up_to_date(connection)
         self._backend.prepare(self._engine)  # only now: what is not ours stays as it was
         if not is_up_to_date:
@@ -130,15 +132,25 @@ class Database:
     def dispose(self) -> None:
         """Give all channels back and close the database."""
         try:
+            if self._leases is not None:
+                with suppress(SQLAlchemyError):  # the server hung up: that gives back, too
+                    self._leases.close(self._living_writer())
+        finally:
             self._hang_up()
             self._engine.dispose()
-        finally:
-            with _holders_lock:
-                for place in [place for place, holder in _holders.items() if holder is self]:
-                    del _holders[place]
 
-    def load(self, channel_id: ChannelId) -> Snapshot:
-        """Return the rows of a channel, but for the events."""
+    def acquire(self, channel_id: ChannelId) -> Snapshot:
+        """Take a channel that was claimed, and return its rows, but for the events."""
+        self._write(self._leasing.take, channel_id)
+        return self._load(channel_id)
+
+    def _give_back(self, channel_id: ChannelId) -> None:
+        try:
+            self._leasing.give_back(self._living_writer(), channel_id)
+        except SQLAlchemyError:  # the server hung up, or will now: what was held ends with that
+            self._hang_up()
+
+    def _load(self, channel_id: ChannelId) -> Snapshot:
         snapshot: dict[type[Record], list[Record]] = {}
         with self._reads.begin() as connection:
             for kind, statement in SELECT_ROWS.items():
@@ -152,6 +164,7 @@ class Database:
         self._write(self._commit, channel_id, changes)
 
     def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+        self._leasing.check(channel_id)
         kinds = {kind for kind, _ in changes}
         batches = self._batches(channel_id, changes)
         with writer.begin():
@@ -187,15 +200,20 @@ class Database:
 
     def purge(self, channel_id: ChannelId) -> None:
         """Delete everything of a channel that nobody else drives."""
-        self._write(self._purge, channel_id)
+        is_held = self._leasing.holds(channel_id)
+        if not is_held:
+            self._write(self._leasing.take, channel_id)
+        try:
+            self._write(self._purge, channel_id)
+        finally:
+            if not is_held:
+                self._give_back(channel_id)
 
     def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
-        with _holders_lock:
-            holder = _holders.get((self._place, channel_id), self)
-        if holder is not self:
-            raise ChannelExistsError(channel_id, "on this store")
+        self._leasing.check(channel_id)
         with writer.begin():
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
+            self._leasing.confirm(writer, channel_id)
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         return self._worker.submit(self._translate_errors, job, *args, **kwargs)
@@ -240,8 +258,25 @@ class Database:
 
     def _writing(self) -> Connection:
         if self._writer is None:
-            self._writer = self._writes.connect()
+            writer = self._writes.connect()
+            try:
+                self._leasing.resume(writer)
+            except BaseException:
+                writer.invalidate()  # what it holds by now is not wanted
+                writer.close()
+                raise
+            self._writer = writer
         return self._writer
+
+    @property
+    def _leasing(self) -> Leases:
+        if self._leases is None:
+            raise StoreClosedError
+        return self._leases
+
+    def _living_writer(self) -> Connection | None:
+        writer = self._writer
+        return None if writer is None or self._backend.is_broken(writer) else writer
 
     def _hang_up(self) -> None:
         """Give the connection of all commits away; one that is broken is not used again."""

@@ -8,12 +8,14 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 
 from __future__ import annotations
 
-import hashlib
+import os
 from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from persistence.leases import AdvisoryLeases, lock_number
 from reliable_channel.errors import ConfigurationError
 
 CONNECT_TIMEOUT_S: Final = 5
@@ -72,8 +74,8 @@ class PostgresqlBackend:
         event.listen(engine, "connect", self._configure)
         return engine
 
-    def identify(self, connection: Connection) -> str:
-        """Return the database's identity and the schema.
+    def check(self, connection: Connection) -> None:
+        """Do nothing if tables can be made and can hold any text.
 
         Raises:
             ConfigurationError: The schema does not exist, or the database is not in UTF-8.
@@ -82,11 +84,9 @@ class PostgresqlBackend:
         if encoding != "UTF8":
             problem = f"{self.name} is encoded in {encoding}; name a database in UTF8"
             raise ConfigurationError(problem)
-        schema = connection.scalar(select(func.current_schema()))
-        if schema is None:
+        if connection.scalar(select(func.current_schema())) is None:
             problem = f"{self.name}: no schema of its search_path exists; create it first"
             raise ConfigurationError(problem)
-        return f"{self.name} {schema}"
 
     def prepare(self, engine: Engine) -> None:
         """Do nothing."""
@@ -94,8 +94,13 @@ class PostgresqlBackend:
     def lock_schema(self, connection: Connection) -> None:
         """Wait until nobody else makes tables in this schema."""
         schema = connection.scalar(select(func.current_schema()))
-        key = advisory_key("tables", str(schema))
-        connection.execute(select(func.pg_advisory_xact_lock(key)))
+        number = lock_number("tables", str(schema))
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+    def leases(self, connection: Connection) -> AdvisoryLeases:
+        """Return locks of the session."""
+        schema = connection.scalar(select(func.current_schema()))
+        return AdvisoryLeases(str(schema))
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether the server hung up."""
@@ -105,15 +110,28 @@ class PostgresqlBackend:
         return driver is None or bool(driver.closed)
 
     def _configure(self, connection: Any, _: object) -> None:
+        _connections.add(connection)
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._busy_timeout_ms}")
         connection.commit()
 
 
-def advisory_key(*parts: str) -> int:
-    """Return the number of an advisory lock of ours: 63 bits that hardly anything else gives."""
-    text = "\0".join(["reliable-channel", *parts])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+# A child that was forked has the sockets of its parent's sessions. It must neither keep them open when the parent ends,
+# for their locks would outlive it, nor say goodbye to the server when it ends itself.
+
+_connections: Final[WeakSet[Any]] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    with open(os.devnull, "r+b") as nothing:
+        for connection in list(_connections):
+            if not connection.closed:
+                os.dup2(nothing.fileno(), connection.fileno(), inheritable=False)
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _checked(url: str) -> URL:

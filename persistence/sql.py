@@ -107,23 +107,23 @@ class SqlStore:
         """Take the channel and return its rows, but for the events.
 
         Raises:
-            ChannelExistsError: A store object of this process drives it already.
+            ChannelExistsError: It is driven already, by whichever process or store object.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed.
         """
         database = self._opened()
         database.claim(channel_id)
         try:
-            return await database.run(database.load, channel_id)
+            return await database.run(database.acquire, channel_id)
         except BaseException:
-            database.disclaim(channel_id)
+            database.give_up(channel_id)
             raise
 
     async def release_channel(self, channel_id: ChannelId) -> None:
         """Give the channel back once what was begun is done; harmless when it is not held."""
         database = self._database
         if database is not None:
-            await asyncio.shield(database.run(database.disclaim, channel_id))
+            await asyncio.shield(database.release(channel_id))
 
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes durably in one transaction, or none.
@@ -132,6 +132,7 @@ class SqlStore:
 
         Raises:
             StoreClosedError: The store is not open.
+            LeaseLostError: The channel was taken, but another process took it since.
             StoreError: The database refuses a row for good; nothing was applied.
             StoreUnavailableError: The database failed; nothing was applied.
         """
@@ -165,7 +166,8 @@ class SqlStore:
         """Forget everything about a channel but its ledger: what was transmitted stays transmitted.
 
         Raises:
-            ChannelExistsError: Another store object drives it.
+            ChannelExistsError: Another process or store object drives it.
+            LeaseLostError: As above.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was forgotten.
         """

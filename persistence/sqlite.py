@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError
 
+from persistence.leases import FileLeases
 from reliable_channel.errors import ConfigurationError
 
 WAL_RETRY_S: Final = 0.01
@@ -60,9 +61,8 @@ class SqliteBackend:
         event.listen(engine, "begin", _begin)
         return engine
 
-    def identify(self, connection: Connection) -> str:
-        """Return the file's path."""
-        return self.name
+    def check(self, connection: Connection) -> None:
+        """Do nothing: every file is fit for tables."""
 
     def prepare(self, engine: Engine) -> None:
         """Let reads go on beside a write; the file stays in this mode.
@@ -84,6 +84,10 @@ class SqliteBackend:
 
     def lock_schema(self, connection: Connection) -> None:
         """Do nothing: a transaction that writes excludes all others."""
+
+    def leases(self, connection: Connection) -> FileLeases:
+        """Return locks in a file beside this one."""
+        return FileLeases(f"{self.name}-lease")
 
     def is_broken(self, connection: Connection) -> bool:
         """Say no: there is nobody who could hang up."""

@@ -158,6 +158,17 @@ SELECT_LEDGER: Final = select(*_columns(LedgerRecord)).where(
 # --- Channels and their event logs ---------------------------------------------------------------
 
 
+SELECT_LEASE: Final = select(channels.c.lease).where(_THIS_CHANNEL)
+"""Who took the channel last, on PostgreSQL."""
+
+TAKE_CHANNEL: Final = (
+    postgresql.insert(channels)
+    .values(channel_id=bindparam("channel"), lease=bindparam("lease"))
+    .on_conflict_do_update(index_elements=["channel_id"], set_={"lease": bindparam("lease")})
+)
+"""Writes who took the channel, on PostgreSQL."""
+
+
 def add_channel(dialect: Dialect) -> str:
     """Return what makes a channel known, given its id; its rows refer to it."""
     statement = _insert(channels, dialect).values(channel_id=bindparam("channel"))

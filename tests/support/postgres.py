@@ -201,10 +201,21 @@ def schema_url(server: str) -> Iterator[str]:
     name = f"test_{secrets.token_hex(8)}"
     run_sql(server, f"CREATE SCHEMA {name}")
     try:
-        url = make_url(server).update_query_dict({"options": f"-csearch_path={name}"})
-        yield url.render_as_string(hide_password=False)
+        query = {"options": f"-csearch_path={name}", "application_name": name}
+        yield make_url(server).update_query_dict(query).render_as_string(hide_password=False)
     finally:
         run_sql(server, f"DROP SCHEMA {name} CASCADE")
+
+
+def hang_up(url: str) -> None:
+    """End all sessions of a schema's URL, as an administrator may, and wait until they have ended."""
+    others = (
+        "FROM pg_stat_activity WHERE application_name = current_setting('application_name') "
+        "AND pid <> pg_backend_pid()"
+    )
+    run_sql(url, f"SELECT pg_terminate_backend(pid) {others}")
+    while run_sql(url, f"SELECT pid {others}"):
+        pass
 
 
 def run_sql(url: str, statement: str) -> list[Any]:

@@ -70,5 +70,5 @@ async def test_a_channel_is_claimed_once(database: Database) -> None:
     database.claim("room")
     with pytest.raises(ChannelExistsError):
         database.claim("room")
-    database.disclaim("room")
+    database.give_up("room")
     database.claim("room")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persistence import SqlStore, open_store
-from persistence.postgresql import PostgresqlBackend, advisory_key
+from persistence.postgresql import PostgresqlBackend
 from persistence.retention import EventRetention
 from persistence.testing import DurableStoreSuite, exact, rows_of, written
 from reliable_channel.errors import ConfigurationError, StoreUnavailableError
@@ -108,9 +108,3 @@ def test_the_name_holds_no_secret() -> None:
     backend = PostgresqlBackend(f"{NOWHERE}?sslpassword=secret", busy_timeout_ms=1)
     assert "secret" not in backend.name
     assert "127.0.0.1" in backend.name
-
-
-def test_advisory_keys_tell_places_apart() -> None:
-    keys = {advisory_key(*parts) for parts in (("a", "bc"), ("ab", "c"), ("abc",), ("a", "b", "c"))}
-    assert len(keys) == 4
-    assert all(0 <= key < 2**63 for key in keys)

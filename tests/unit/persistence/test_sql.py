@@ -109,10 +109,12 @@ async def test_the_file_is_in_wal_mode_and_says_its_version(path: Path) -> None:
         assert query(path, f"SELECT version_num FROM {VERSION_TABLE}") == [(REVISIONS[-1],)]
 
 
-async def test_closing_leaves_one_file(path: Path) -> None:
+async def test_closing_leaves_one_file_and_an_empty_one(path: Path) -> None:
     async with SqlStore(url_of(path)) as store:
+        await store.acquire_channel("room")
         await store.commit("room", written([lost("a")]))
-    assert [found.name for found in path.parent.iterdir()] == ["alice.db"]
+    assert sorted(found.name for found in path.parent.iterdir()) == ["alice.db", "alice.db-lease"]
+    assert contents(path.parent / "alice.db-lease") == b""
 
 
 async def test_a_store_can_be_opened_again(path: Path) -> None:
