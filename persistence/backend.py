@@ -6,11 +6,14 @@ anything.
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from sqlalchemy import Connection, Engine
 
 from persistence.leases import Leases
+
+MAX_BUSY_TIMEOUT_MS: Final = 3_600_000
+"""Longest wait for others that may be asked for, milliseconds: an hour."""
 
 
 class Backend(Protocol):

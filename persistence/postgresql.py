@@ -15,6 +15,7 @@ from weakref import WeakSet
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from persistence.backend import MAX_BUSY_TIMEOUT_MS
 from persistence.leases import AdvisoryLeases, lock_number
 from reliable_channel.errors import ConfigurationError
 
@@ -48,6 +49,9 @@ class PostgresqlBackend:
     def __init__(self, url: str, *, busy_timeout_ms: int) -> None:
         self._url = _checked(url)
         self.name = self._url.set(query={}).render_as_string(hide_password=True)
+        if not 0 <= busy_timeout_ms <= MAX_BUSY_TIMEOUT_MS:
+            problem = f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}"
+            raise ConfigurationError(problem)
         self._busy_timeout_ms = busy_timeout_ms
 
     def engine(self) -> Engine:

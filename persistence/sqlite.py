@@ -11,15 +11,20 @@ import os
 import sqlite3
 import time
 from typing import ClassVar, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError
 
+from persistence.backend import MAX_BUSY_TIMEOUT_MS
 from persistence.leases import FileLeases
 from reliable_channel.errors import ConfigurationError
 
 WAL_RETRY_S: Final = 0.01
 """Distance of attempts to put a new file into WAL mode, seconds."""
+
+OPTIONS: Final = frozenset({"synchronous", "busy_timeout_ms"})
+"""What a URL may set."""
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 """How SQLite waits for the disk."""
@@ -29,7 +34,8 @@ class SqliteBackend:
     """A file; implements ``Backend``.
 
     Args:
-        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; its options are the settings
+            below, and count more.
         synchronous: ``FULL`` or ``NORMAL``.
         busy_timeout_ms: How long a call waits while another process writes, milliseconds.
 
@@ -43,12 +49,17 @@ class SqliteBackend:
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
-        if synchronous not in ("FULL", "NORMAL"):
-            problem = f"synchronous must be 'FULL' or 'NORMAL', not {synchronous!r}"
-            raise ConfigurationError(problem)
-        self.name = _path_of(url)
-        self._synchronous = synchronous
-        self._busy_timeout_ms = busy_timeout_ms
+        self.name, options = _parse(url)
+        self._synchronous = options.get("synchronous", synchronous)
+        timeout = options.get("busy_timeout_ms", str(busy_timeout_ms))
+        problems = []
+        if self._synchronous not in ("FULL", "NORMAL"):
+            problems.append(f"synchronous must be FULL or NORMAL, not {self._synchronous!r}")
+        if not (timeout.isdecimal() and int(timeout) <= MAX_BUSY_TIMEOUT_MS):
+            problems.append(f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}")
+        if problems:
+            raise ConfigurationError(problems)
+        self._busy_timeout_ms = int(timeout)
 
     def engine(self) -> Engine:
         """Return an engine whose connections are set up."""
@@ -98,16 +109,19 @@ class SqliteBackend:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
 
 
-def _path_of(url: str) -> str:
-    """Return the file that a URL names, as an absolute path without symbolic links."""
-    scheme, _, path = url.partition(":///")
-    if scheme != "sqlite" or path in ("", ":memory:") or "?" in path:
+def _parse(url: str) -> tuple[str, dict[str, str]]:
+    """Return the file that a URL names, as an absolute path without symbolic links, and its options."""
+    scheme, _, rest = url.partition(":///")
+    path, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    is_file = scheme == "sqlite" and path not in ("", ":memory:", "file::memory:")
+    if not is_file or not options.keys() <= OPTIONS:
         problem = (
-            "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, without options; "
-            "use memory:// to keep nothing"
+            "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, with no options but "
+            "synchronous and busy_timeout_ms; use memory:// to keep nothing"
         )
         raise ConfigurationError(problem)
-    return os.path.realpath(path)
+    return os.path.realpath(path), options
 
 
 def _begin(connection: Connection) -> None:

@@ -98,6 +98,12 @@ def test_settings_of_sqlite_are_refused() -> None:
         open_store(NOWHERE, synchronous="NORMAL")
 
 
+@pytest.mark.parametrize("busy_timeout_ms", [-1, 3_600_001])
+def test_settings_are_checked(busy_timeout_ms: int) -> None:
+    with pytest.raises(ConfigurationError, match="busy_timeout_ms"):
+        SqlStore(NOWHERE, busy_timeout_ms=busy_timeout_ms)
+
+
 @pytest.mark.parametrize("url", ["postgresql+psycopg://host:port/db", "postgresql://host/db"])
 def test_unusable_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"postgresql\+psycopg://"):

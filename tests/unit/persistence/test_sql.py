@@ -217,6 +217,19 @@ def test_settings_are_checked(path: Path, settings: dict[str, object]) -> None:
         SqlStore(url_of(path), **settings)  # type: ignore[arg-type]
 
 
+async def test_a_backup_that_was_made_while_in_use_can_be_opened(path: Path) -> None:
+    """As docs/operations.md says."""
+    backup = path.parent / "backup.db"
+    async with SqlStore(url_of(path)) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a"), sample_event(1)]))
+        query(path, f"VACUUM INTO '{backup}'")
+        await store.commit("room", written([lost("b")]))
+        async with SqlStore(url_of(backup)) as restored:
+            assert rows_of(await restored.acquire_channel("room")) == exact([lost("a")])
+            assert await restored.read_events("room", after=0, limit=9) == [sample_event(1)]
+
+
 # --- Failures ------------------------------------------------------------------------------------
 
 
