@@ -17,6 +17,7 @@ from sqlalchemy import (
     Dialect,
     Select,
     Table,
+    Text,
     bindparam,
     delete,
     func,
@@ -101,9 +102,16 @@ def _converters(table: Table, dialect: Dialect) -> list[tuple[int, Callable[[obj
     found: list[tuple[int, Callable[[object], object]]] = []
     for position, column in enumerate(table.columns):
         convert = column.type.dialect_impl(dialect).bind_processor(dialect)
+        if dialect.name == "postgresql" and isinstance(column.type, Text):
+            convert = _without_nul
         if convert is not None:
             found.append((position, convert))
     return found
+
+
+def _without_nul(value: object) -> object:
+    """Return a text that PostgreSQL takes: ids have no such character, but what a node says may."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 def _insert(table: Table, dialect: Dialect) -> sqlite.Insert | postgresql.Insert:

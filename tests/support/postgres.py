@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -91,7 +92,11 @@ class Cluster:
         self._identity: dict[str, Any] = {}
         if os.geteuid() == 0:
             shutil.chown(self._folder, UNPRIVILEGED)
-            self._identity = {"user": UNPRIVILEGED, "group": "nogroup", "extra_groups": []}
+            self._identity = {
+                "user": UNPRIVILEGED,
+                "group": pwd.getpwnam(UNPRIVILEGED).pw_gid,
+                "extra_groups": [],
+            }
 
     @property
     def url(self) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from persistence import SqlStore, open_store
 from persistence.postgresql import PostgresqlBackend
 from persistence.retention import EventRetention
-from persistence.testing import DurableStoreSuite, exact, rows_of, written
+from persistence.testing import DurableStoreSuite, exact, rows_of, sample_records, written
 from reliable_channel.errors import ConfigurationError, StoreUnavailableError
 from reliable_channel.ports import ChannelStore
-from reliable_channel.records import LostRecord
+from reliable_channel.records import LostRecord, RequestRecord
 from tests.support.postgres import run_sql
 
 NOWHERE = "postgresql+psycopg://user:secret@127.0.0.1:9/db"
@@ -53,6 +55,15 @@ async def test_a_schema_of_another_program_is_left_alone(postgres_url: str) -> N
     assert "\n" not in str(error.value)
     tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
     assert run_sql(postgres_url, tables) == [("bookmarks",)]
+
+
+@real
+async def test_text_that_the_server_would_refuse_is_stored_without_it(postgres_url: str) -> None:
+    request = replace(sample_records(RequestRecord)[1], error="refused:\0")
+    async with SqlStore(postgres_url) as store:
+        await store.commit("room", written([request]))
+        stored = replace(request, error="refused:\ufffd")
+        assert rows_of(await store.acquire_channel("room")) == exact([stored])
 
 
 @real
