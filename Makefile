@@ -65,7 +65,8 @@ coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch c
 	$(PY) -m coverage run -m pytest -m "not slow"
 	$(PY) -m coverage report
 
-bench: $(VENV)/.installed-tests ## speed, printed as tables: what takes seconds (BENCH=sync: what takes minutes)
+bench: $(VENV)/.installed-tests ## speed, printed as tables: what takes seconds (BENCH="saving sync": what takes minutes)
+	@$(PIP) install --only-binary zfec --editable ".[bench]" || echo "note: no wheel of zfec here; the comparison with it is left out"
 	$(PY) -m benchmarks $(BENCH)
 
 wheel: $(VENV)/.installed-tests ## source distribution and wheel, in dist/

@@ -12,7 +12,14 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine_speed, parity_saving, sync_cost
+from benchmarks import (
+    machine_speed,
+    parity_saving,
+    reed_solomon_speed,
+    segmentation_speed,
+    sync_cost,
+)
+from reliable_channel.core.reed_solomon.coding import MAX_SHARDS
 
 SIZES = (2_000, 10_000, 100_000)
 FLOOR = 10_000
@@ -43,7 +50,7 @@ def show_sync() -> None:
     show_lines(sync_cost.lines())
 
 
-def show_parity() -> None:
+def show_saving() -> None:
     """Print, as Markdown for the documentation, how many retransmissions parity saves."""
     show_lines(parity_saving.lines())
 
@@ -55,14 +62,84 @@ def show_lines(lines: Iterable[str]) -> None:
         sys.stdout.flush()
 
 
+def show_reed_solomon() -> None:
+    """Print how fast both parity codes are beside a C library."""
+    peer = reed_solomon_speed.peer_library()
+    table = Table(
+        title="Reed-Solomon, MB of payload a CPU second; times zfec: median (smallest-largest)"
+    )
+    table.add_column("data, parity, shard")
+    table.add_column("")
+    titles = ["zfec", "reedsolo", "times zfec", "leopard", "times zfec"]
+    columns = reed_solomon_speed.COLUMNS
+    for title in (*titles, f"library, extrapolated from {columns} columns"):
+        table.add_column(title, justify="right")
+    for shape in reed_solomon_speed.SHAPES:
+        for speed in reed_solomon_speed.measure(shape, peer=peer):
+            ours = [
+                text
+                for code in reed_solomon_speed.CODES
+                for text in (f"{speed.rates[code]:,.0f}", str(speed.ratios.get(code, "-")))
+            ]
+            theirs = f"{speed.rates[reed_solomon_speed.PEER]:,.0f}" if peer else "-"
+            library = f"{speed.library_rate:.2f}"
+            table.add_row(str(shape), speed.operation, theirs, *ours, library)
+    Console().print(table)
+    if peer is None:
+        Console().print(reed_solomon_speed.INSTALL_PEER, markup=False, soft_wrap=True)
+
+
+def show_harm() -> None:
+    """Print what one received segment can cost."""
+    table = Table(title="CPU seconds for a segment that completes a set which makes nothing")
+    for title in ("data, parity, shard", "code", "with a length", "without"):
+        table.add_column(title, justify="right")
+    for shape in reed_solomon_speed.HOSTILE_SHAPES:
+        for code in reed_solomon_speed.CODES:
+            if shape.data + shape.parity <= MAX_SHARDS[code]:
+                harm = reed_solomon_speed.measure_harm(shape, code)
+                table.add_row(
+                    str(shape), code, f"{harm.seconds:.2f}", f"{harm.unsized_seconds:.2f}"
+                )
+    Console().print(table)
+
+
+def show_segmentation() -> None:
+    """Print how fast payloads are cut and put together, beside one hash of them."""
+    table = Table(
+        title="Segmentation, MB of payload a CPU second; share of the hash: median (smallest-largest)"
+    )
+    for title in ("MiB", "data, parity", "hash alone"):
+        table.add_column(title, justify="right")
+    for work in segmentation_speed.WORKS:
+        table.add_column(work, justify="right")
+        table.add_column("share", justify="right")
+    for size in segmentation_speed.SIZES:
+        speed = segmentation_speed.measure(size)
+        table.add_row(
+            f"{size / segmentation_speed.MIB:g}",
+            f"{speed.data_count}, {speed.parity_count}",
+            f"{speed.rates[segmentation_speed.HASH]:,.0f}",
+            *(
+                text
+                for work in segmentation_speed.WORKS
+                for text in (f"{speed.rates[work]:,.0f}", str(speed.shares[work]))
+            ),
+        )
+    Console().print(table)
+
+
 BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "machine": show_machine,
+    "codes": show_reed_solomon,
+    "segmentation": show_segmentation,
+    "harm": show_harm,
+    "saving": show_saving,
     "sync": show_sync,
-    "parity": show_parity,
 }
 """What there is, by the name on the command line."""
 
-QUICK: Final = ("machine",)
+QUICK: Final = ("machine", "codes", "segmentation", "harm")
 """What takes seconds."""
 
 
@@ -71,7 +148,9 @@ def main(names: list[str]) -> int:
     unknown = sorted(set(names) - BENCHMARKS.keys())
     if unknown:
         known = ", ".join(BENCHMARKS)
-        Console(stderr=True).print(f"no benchmark {unknown[0]!r}; there is: {known}")
+        Console(stderr=True).print(
+            f"no benchmark {unknown[0]!r}; there is: {known}", soft_wrap=True
+        )
         return 2
     for name, show in BENCHMARKS.items():
         if name in (names or QUICK):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import ceil, comb
 from statistics import fmean, quantiles
 from typing import Final
 
@@ -34,6 +35,9 @@ HEADLINE_SEEDS: Final = 200
 SEEDS: Final = 40
 RATES: Final = (0.0, 0.125, 0.25, 0.5)
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2, 0.3)
+PAYLOADS: Final = (2, 5, 10, 20, 40, 100)
+CERTAINTY: Final = 0.99
+"""Share of the payloads that are to be whole at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +197,48 @@ def grid() -> list[Case]:
     return [Case(3, loss, rate) for loss in LOSSES for rate in RATES]
 
 
+def parity_needed(data_count: int, loss: float) -> int:
+    """Return the fewest parity segments with which a payload most often is whole at once.
+
+    Args:
+        data_count: Its data segments.
+        loss: Probability of each segment to be lost, below 1, independent of the others.
+    """
+    parity_count = 0
+    while chance_whole(data_count, parity_count, loss) < CERTAINTY:
+        parity_count += 1
+    return parity_count
+
+
+def chance_whole(data_count: int, parity_count: int, loss: float) -> float:
+    """Return the probability that of all segments no more are lost than there is parity."""
+    total = data_count + parity_count
+    return sum(
+        comb(total, lost) * loss**lost * (1 - loss) ** (total - lost)
+        for lost in range(parity_count + 1)
+    )
+
+
+def needed_rows() -> Iterator[str]:
+    """Give the lines of a table that needs no measuring: how much parity is needed, as a count and as a rate.
+
+    A payload has at most as much parity as data.
+    """
+    yield f"| data segments | {' | '.join(f'{loss:.0%} loss' for loss in LOSSES)} |"
+    yield "|---|" + "---|" * len(LOSSES)
+    for data_count in PAYLOADS:
+        counts = [parity_needed(data_count, loss) for loss in LOSSES]
+        cells = [
+            f"{count}: {ceil(1000 * count / data_count) / 1000:g}" if count <= data_count else "–"
+            for count in counts
+        ]
+        yield f"| {data_count} | {' | '.join(cells)} |"
+
+
 def lines() -> Iterator[str]:
     """Measure everything; give each line of the tables as soon as it is known."""
     for cases, seeds in ((headline(), HEADLINE_SEEDS), (grid(), SEEDS)):
         yield from HEAD
         yield from rows(measure_all(cases, seeds))
         yield ""
+    yield from needed_rows()

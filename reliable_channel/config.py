@@ -201,7 +201,7 @@ class SdsConfig:
     dispatch_timeout_ms: int = 60_000
     """A segment that the node fails to take for this long ends its request in a send error, milliseconds."""
     max_known_ids: int = 100_000
-    """Ids of delivered and own messages that are remembered."""
+    """Ids of delivered and own messages that are remembered; segments of incomplete payloads may be half as many."""
     max_lost_ids: int = 10_000
     """Ids declared lost that are remembered."""
     max_parked_messages: int = 2_000

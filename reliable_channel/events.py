@@ -113,7 +113,7 @@ class MessageLostEvent(ChannelEventBase):
     sender_id: ParticipantId | None = None
     """Who sent it, where known."""
     reason: str
-    """``dependency_timeout``, ``parking_full`` or ``incomplete_timeout``."""
+    """``dependency_timeout``, ``parking_full``, ``incomplete_timeout`` or ``incomplete_payloads_full``."""
     explanation: str = ""
     """What was missing and for how long, for people."""
 

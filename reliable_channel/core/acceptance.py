@@ -8,7 +8,7 @@ Spec: LIP-109 (SDS), Receive; RELIABLE-CHANNEL-API: partial reassembly survives 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from reliable_channel.core.payload import HeldParity, IncomingPayload
@@ -163,20 +163,21 @@ class Acceptance:
             self.state.outbox.replace(ParityRecord, arrival)
         payload.parity_rows.clear()
 
-    def drop_parity(self, payload: IncomingPayload) -> None:
-        """Let go of parity, which a payload needs no longer, rows included."""
+    def drop_parity_rows(self, payload: IncomingPayload, arrivals: Collection[int]) -> None:
+        """Let go of the rows of parity that a payload needs no longer, where it has any."""
+        gone = set(arrivals)
         for arrival in payload.parity_rows:
-            self.state.outbox.discard(ParityRecord, arrival)
-        payload.parity_rows.clear()
-        payload.held_parity.clear()
+            if arrival in gone:
+                self.state.outbox.discard(ParityRecord, arrival)
+        payload.parity_rows = [item for item in payload.parity_rows if item not in gone]
 
     # -- the end ----------------------------------------------------------------------------------
 
     def forget(self, payload: IncomingPayload) -> None:
         """Let go of the rows that a restart would need."""
         has_rows = self.payloads.pop(payload.serial, None) is not None
-        if payload.held_parity or payload.parity_rows:
-            self.drop_parity(payload)
+        if payload.parity_rows:
+            self.drop_parity_rows(payload, payload.parity_rows)
         if not payload.ephemeral:
             for message_id in payload.ids.values():
                 self.causal.holder.pop(message_id, None)

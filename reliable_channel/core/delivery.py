@@ -8,11 +8,12 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.assembly import assemble
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import SEGMENT_OCTETS, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
@@ -22,13 +23,20 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
-from reliable_channel.types import MS, SECOND, Nanoseconds
+from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
 
 MAX_REBUILT: Final = 1024
 """Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
 
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
+
+TABLE_FULL: Final = ("incomplete_payloads_full", "incomplete_payloads_of_sender_full")
+"""Reasons to refuse a segment that end when another payload is dropped."""
+
+STALE_NS: Final = 60 * SECOND
+"""No progress for so long, and an incomplete payload may lose its place where all are taken: longer than the pauses of
+retransmission, and short enough that who fills the places has to do it again and again."""
 
 
 class Delivery:
@@ -70,6 +78,7 @@ class Delivery:
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
+        payload.progress_ns = self.state.now
         self.state.timers.set(("set", payload.serial), self.state.now + self.rest_wait_ns)
 
     def wait_on(self, payload: IncomingPayload, received_ns: Nanoseconds) -> None:
@@ -79,18 +88,48 @@ class Delivery:
         store and other participants the dependency timeout to bring the rest.
         """
         now, wait = self.state.now, self.rest_wait_ns
+        payload.progress_ns = min(received_ns, now)
         grace = min(wait, self.state.sds.dependency_timeout_ms * MS)
-        deadline = max(min(received_ns, now) + wait, now + grace)
+        deadline = max(payload.progress_ns + wait, now + grace)
         self.state.timers.set(("set", payload.serial), deadline)
 
     def set_timed_out(self, serial: int) -> None:
         """Drop an incomplete payload that made no progress."""
         payload = self.acceptance.payloads.get(serial)
-        if payload is not None and payload.key in self.reassembler.sets:
-            self.reassembler.remove(payload)
-            self.state.outbox.count("incomplete_dropped")
+        if payload is not None and self.reassembler.sets.get(payload.key) is payload:
             seconds = self.rest_wait_ns / SECOND
-            self.give_up(payload, f"{shortfall(payload)}, no progress for {seconds:.10g} s")
+            self.drop(payload, "incomplete_timeout", f"no progress for {seconds:.10g} s")
+
+    def drop(self, payload: IncomingPayload, reason: str, explanation: str) -> None:
+        """Drop an incomplete payload.
+
+        Args:
+            payload: It is taken out of the reassembler.
+            reason: Why, as a word.
+            explanation: The same for people.
+        """
+        self.take_out(payload)
+        self.state.outbox.count("incomplete_dropped")
+        self.give_up(payload, reason, explanation)
+
+    def refusal(
+        self, key: SetKey, segment: SegmentMessage, extra: int, message_id: MessageId = ""
+    ) -> str | None:
+        """Return why a segment is not taken, as ``Reassembler.refusal`` does, or None when it is.
+
+        Where only the table of payloads is full, one that makes no progress loses its place.
+        """
+        reason = self.reassembler.refusal(key, segment, extra, message_id)
+        if reason not in TABLE_FULL:
+            return reason
+        whose = key.sender_id if reason == "incomplete_payloads_of_sender_full" else None
+        stale = self.reassembler.stale(whose, self.state.now - STALE_NS)
+        if stale is None:
+            return reason
+        seconds = (self.state.now - stale.progress_ns) / SECOND
+        explanation = f"no progress for {seconds:.0f} s while others needed its place"
+        self.drop(stale, "incomplete_payloads_full", explanation)
+        return None
 
     # -- whole payloads ---------------------------------------------------------------------------
 
@@ -126,9 +165,63 @@ class Delivery:
         if message is None:
             return False
         self.take_out(payload)
+        self.drop_unused_parity(payload)
         payload.message = message
-        payload.octets += len(message) - sum(map(len, held))
+        payload.octets += len(message) - sum(map(len, held)) - SEGMENT_OCTETS * len(held)
         return True
+
+    def drop_unused_parity(self, payload: IncomingPayload) -> None:
+        """Let go of parity that a payload was not put together with: what it names is nobody's word."""
+        if not payload.held_parity:
+            return
+        unused = [
+            item
+            for item in payload.held_parity
+            if payload.parity.get(item.segment_index) is not item.chunk
+        ]
+        payload.octets -= sum(history_octets(item.history) for item in unused)
+        gone = {item.arrival for item in unused}
+        self.acceptance.drop_parity_rows(payload, gone)
+        payload.held_parity = [item for item in payload.held_parity if item.arrival not in gone]
+        payload.dependencies.clear()
+        payload.gather()
+
+    def take(self, key: SetKey, segment: SegmentMessage, extra: int) -> IncomingPayload:
+        """Take a segment for which ``refusal`` said None and return its set.
+
+        The first content segment of a payload brings the parity over that came before it.
+        """
+        is_new = not key.ephemeral and key not in self.reassembler.sets
+        waiting = self.reassembler.sets.get(key.sibling) if is_new else None
+        given = [] if waiting is None else self.reassembler.give_parity(waiting)
+        if waiting is not None and not waiting.data:
+            self.take_out(waiting)
+            self.acceptance.payloads.pop(waiting.serial, None)
+        payload = self.reassembler.add(key, segment, extra=extra)
+        for item in given:
+            parity = replace(
+                segment,
+                is_parity=True,
+                data_segment_index=0,
+                parity_segment_index=item.segment_index,
+                payload=item.chunk,
+            )
+            if self.reassembler.refusal(key, parity, history_octets(item.history)) is None:
+                self.reassembler.add(key, parity, extra=history_octets(item.history))
+                payload.enter_parity(item)
+        return payload
+
+    def progress(self, payload: IncomingPayload, segment: SegmentMessage) -> None:
+        """Let the time begin anew that an incomplete payload may go without progress, if a segment is any.
+
+        Another one for an index that one is held for is none: who sends them would keep a dead set for ever.
+        """
+        if segment.is_parity:
+            first = payload.parity[segment.parity_segment_index]
+        else:
+            first = payload.data[segment.data_segment_index]
+        if first is segment.payload:
+            self.wait_for_rest(payload)
 
     def take_out(self, payload: IncomingPayload) -> None:
         """End the reassembly of a set."""
@@ -161,9 +254,10 @@ class Delivery:
         payload.data.clear()
         payload.parity.clear()
         payload.parity_rivals.clear()
-        payload.histories.clear()
+        if len(payload.ids) == payload.data_count:
+            payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
-        digest = set_digest(payload.key, ephemeral=payload.ephemeral)
+        digest = set_digest(payload.key)
         if not restored or digest not in self.reassembler.completed:
             self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
@@ -176,14 +270,29 @@ class Delivery:
 
         Where every data segment has its own history, nothing depends on what the parity names.
         """
+        payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
         if payload.ephemeral or len(payload.ids) == payload.data_count:
-            payload.octets -= sum(history_octets(item.history) for item in payload.held_parity)
-            self.acceptance.drop_parity(payload)
+            self.acceptance.drop_parity_rows(payload, payload.parity_rows)
             payload.dependencies.clear()
             payload.gather()
         else:
             self.acceptance.keep_parity(payload)
-            payload.held_parity.clear()
+        payload.held_parity.clear()
+
+    def join_late(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
+        """Give a parked payload that was rebuilt without one of its ids the segment that has it."""
+        self.causal.unpark(payload)
+        self.acceptance.join(payload, message, index)
+        self.acceptance.keep(message, payload)
+        payload.octets += history_octets(message.causal_history)
+        if 0 in payload.ids:
+            payload.dependencies.clear()
+            payload.gather()
+        missing = payload.data_count - len(payload.ids)
+        self.acceptance.drop_parity_rows(payload, payload.parity_rows[missing:])
+        if not missing:
+            payload.histories.clear()
+        self.causal.complete(payload)
 
     def remember(self, digest: bytes, held: int, data_count: int) -> None:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
@@ -206,8 +315,8 @@ class Delivery:
 
         Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
         """
-        wrap_ns = payload.key[2]
-        if payload.ephemeral or not wrap_ns or not payload.ids:
+        wrap_ns = payload.key.wrap_time_ns
+        if payload.ephemeral or not payload.ids:
             return True
         contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
         ids = [salted_id(payload.sender_id, wrap_ns, content) for content in contents]
@@ -301,20 +410,20 @@ class Delivery:
             self.state.timers.cancel(("dependency", payload.serial))
         self.acceptance.forget(payload)
 
-    def give_up(self, payload: IncomingPayload, explanation: str) -> None:
+    def give_up(self, payload: IncomingPayload, reason: str, explanation: str) -> None:
         """Drop a payload that cannot become whole; what was acknowledged of it is an event.
 
         Args:
             payload: No set of the reassembler any longer.
-            explanation: What was missing, for people.
+            reason: Why, as a word.
+            explanation: The same for people, who are told what was missing, too.
         """
+        explanation = f"{shortfall(payload)}, {explanation}"
         self.causal.release_waiters(self.acceptance.drop_rivals(payload))
         self.acceptance.forget(payload)
         if payload.ephemeral or not payload.ids:
             return
-        self.gaps.report_lost(
-            payload.message_id, payload.sender_id, "incomplete_timeout", explanation
-        )
+        self.gaps.report_lost(payload.message_id, payload.sender_id, reason, explanation)
         for message_id in payload.ids.values():
             self.state.log.forget(message_id)
             self.state.archive.forget((message_id,))
@@ -335,7 +444,7 @@ def shortfall(payload: IncomingPayload) -> str:
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:
     """Return the exact bytes that the sender gave a data segment of a set."""
-    _, digest, wrap_ns, count, parity_count, length, code = payload.key
+    _, digest, wrap_ns, count, parity_count, length, code, _ = payload.key
     return SegmentMessage(
         entire_message_hash=digest,
         data_segment_index=index,

@@ -287,8 +287,7 @@ class IncomingPipeline:
     def take_message(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a whole message of an implementation that does not segment."""
         content = message.content or b""
-        key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-        self.take_whole(message, key, content, arrival, proven=False)
+        self.take_whole(message, whole_key(message), content, arrival, proven=False)
 
     def take_segment(
         self, message: SdsMessage, segment: SegmentMessage, arrival: Arrival, *, proven: bool
@@ -307,25 +306,21 @@ class IncomingPipeline:
         if held is not None and (segment.wrap_time_ns or not held >> index & 1):
             self.take_late(message, segment, digest, held, arrival, proven=proven)
             return
-        rival = self.reassembler.sets.get(key)
-        if rival is not None and rival.ephemeral:
-            # Data that somebody sent as ephemeral under the same key: content is what gets acknowledged.
-            self.reassembler.drop_data(rival)
         extra = history_octets(message.causal_history)
-        reason = self.reassembler.refusal(key, segment, extra, message.message_id)
+        reason = self.delivery.refusal(key, segment, extra, message.message_id)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
         self.acceptance.accept(
             message, index, segment.data_segment_count, arrival, logged=False, proven=proven
         )
-        payload = self.reassembler.add(key, segment, ephemeral=False, extra=extra)
+        payload = self.delivery.take(key, segment, extra)
         self.acceptance.join(payload, message, index)
         self.state.debt.add(
             message.message_id, self.state.log.known[message.message_id].payload, len(payload.ids)
         )
         self.state.outbox.count("segments_received")
-        self.delivery.wait_for_rest(payload)
+        self.delivery.progress(payload, segment)
         self.acceptance.keep(message, payload)
         self.after_accept(message, arrival, index)
         if self.reassembler.is_complete(payload):
@@ -339,7 +334,7 @@ class IncomingPipeline:
         """Take a message that is a whole payload."""
         known = self.acceptance.accept(message, 0, 1, arrival, logged=False, proven=proven)
         self.reassembler.serial += 1
-        payload = IncomingPayload(serial=self.reassembler.serial, key=key, ephemeral=False)
+        payload = IncomingPayload(serial=self.reassembler.serial, key=key)
         payload.message = content
         payload.octets = len(content) + history_octets(message.causal_history)
         self.acceptance.join(payload, message, 0)
@@ -361,16 +356,30 @@ class IncomingPipeline:
         *,
         proven: bool,
     ) -> None:
-        """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again."""
+        """Take a data segment of a payload that was rebuilt without it: acknowledged, never delivered again.
+
+        While the payload waits for its turn, what names the segment waits for it too.
+        """
         index = segment.data_segment_index
+        parked = self.causal.parked_without(
+            self.reassembler.key_of(message.sender_id, segment), index
+        )
         known = self.acceptance.accept(
-            message, index, segment.data_segment_count, arrival, logged=True, proven=proven
+            message,
+            index,
+            segment.data_segment_count,
+            arrival,
+            logged=parked is None,
+            proven=proven,
         )
         self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
+        if parked is not None:
+            self.delivery.join_late(parked, message, index)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)
         self.state.outbox.count("late_segments")
         self.after_accept(message, arrival)
-        self.causal.release_waiters((message.message_id,))
+        if parked is None:
+            self.causal.release_waiters((message.message_id,))
 
     def after_accept(self, message: SdsMessage, arrival: Arrival, index: int = 0) -> None:
         """Listen to an accepted message and look for what it names."""
@@ -435,43 +444,60 @@ class IncomingPipeline:
 
     def passing_payload(self, message: SdsMessage, content: bytes) -> IncomingPayload:
         """Return the payload of an ephemeral message that is whole."""
-        key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-        payload = IncomingPayload(serial=0, key=key, ephemeral=True)
+        payload = IncomingPayload(serial=0, key=whole_key(message)._replace(ephemeral=True))
         payload.ids[0] = message.message_id
         payload.message = content
         return payload
 
     def take_passing_segment(self, message: SdsMessage, segment: SegmentMessage) -> None:
         """Take a parity segment, or a data segment of an ephemeral payload."""
-        key = self.reassembler.key_of(message.sender_id, segment)
-        completed = self.reassembler.completed
-        if set_digest(key) in completed or set_digest(key, ephemeral=True) in completed:
+        key = self.reassembler.key_of(message.sender_id, segment, ephemeral=True)
+        if segment.is_parity:
+            self.take_parity(message, segment, key)
+            return
+        if set_digest(key) in self.reassembler.completed:
             self.state.outbox.count("late_segments")
             return
-        # Of an ephemeral payload's data segment the history is not kept.
-        extra = history_octets(message.causal_history) if segment.is_parity else 0
-        reason = self.reassembler.refusal(key, segment, extra)
+        reason = self.delivery.refusal(key, segment, 0)
         if reason is not None:
             self.state.outbox.drop(reason)
             return
-        held = self.reassembler.sets.get(key)
-        if held is not None and not held.ephemeral and not segment.is_parity:
-            self.state.outbox.drop("conflicting_segment")
+        payload = self.delivery.take(key, segment, 0)
+        self.state.outbox.count("segments_received")
+        payload.enter(segment.data_segment_index, message.message_id, 0, ())
+        self.taken(payload, segment)
+
+    def take_parity(self, message: SdsMessage, segment: SegmentMessage, key: SetKey) -> None:
+        """Take a parity segment."""
+        completed, home = self.reassembler.completed, self.reassembler.home(key)
+        is_late = set_digest(key) in completed or set_digest(key.sibling) in completed
+        if is_late and home not in self.reassembler.sets:
+            self.state.outbox.count("late_segments")
             return
-        payload = self.reassembler.add(key, segment, ephemeral=True, extra=extra)
-        if segment.is_parity:
-            self.state.outbox.count("parity_received")
-            index = segment.parity_segment_index
-            self.acceptance.hold_parity(payload, index, segment.payload, message)
-            self.gaps.look_for(message)
-        else:
-            self.state.outbox.count("segments_received")
-            payload.enter(segment.data_segment_index, message.message_id, 0, ())
-        self.delivery.wait_for_rest(payload)
+        extra = history_octets(message.causal_history)
+        reason = self.delivery.refusal(home, segment, extra)
+        if reason is not None:
+            self.state.outbox.drop(reason)
+            return
+        payload = self.delivery.take(home, segment, extra)
+        self.state.outbox.count("parity_received")
+        self.acceptance.hold_parity(payload, segment.parity_segment_index, segment.payload, message)
+        self.gaps.look_for(message)
+        self.taken(payload, segment)
+
+    def taken(self, payload: IncomingPayload, segment: SegmentMessage) -> None:
+        """Go on with a set that was given a segment of an ephemeral message."""
+        self.delivery.progress(payload, segment)
         self.acceptance.payloads[payload.serial] = payload
         if self.reassembler.is_complete(payload):
             self.delivery.finish_set(payload, segment)
         self.acceptance.keep_parity(payload)
+
+
+def whole_key(message: SdsMessage) -> SetKey:
+    """Return what identifies a payload that is no segment."""
+    content = message.content or b""
+    return SetKey(message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
 
 
 def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:

@@ -178,7 +178,7 @@ class ChannelMachine:
         )
         passing = IdRing(MET_RING)
         self.outgoing = OutgoingPipeline(self.state, segmenter, self.queue, passing)
-        self.reassembler = Reassembler(segmentation)
+        self.reassembler = Reassembler(segmentation, sds.max_known_ids)
         self.causal = CausalOrder(sds, self.state.log, self.state.outbox, passing, self.deliver)
         self.causal.floor = record.floor if record else now // MS
         self.gaps = Gaps(self.state, self.causal)

@@ -9,13 +9,37 @@ Spec: LIP-243 (Segmentation), Reassembly; docs/adr/0013-what-a-stranger-may-not-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
-SetKey: TypeAlias = tuple[ParticipantId, bytes, int, int, int, int, int]
-"""sender, payload hash, wrap time, data count, parity count, payload length, parity code."""
+
+class SetKey(NamedTuple):
+    """What identifies a set of segments: all that the segments of a payload have in common.
+
+    A payload that was sent as ephemeral is another one: a copy made to look so, or not to, must not keep it away.
+    """
+
+    sender_id: ParticipantId
+    payload_hash: bytes
+    wrap_time_ns: Nanoseconds
+    data_count: int
+    parity_count: int
+    payload_bytes: int
+    """0 where the sender does not say."""
+    parity_code: int
+    ephemeral: bool = False
+    """Outside causal order: not known, not logged, not parked. So is a set that has only parity: it may be either."""
+
+    @property
+    def sibling(self) -> SetKey:
+        """The same but for the kind; parity may belong to either."""
+        return self._replace(ephemeral=not self.ephemeral)
+
+
+SEGMENT_OCTETS: Final = 704
+"""Bytes of memory that a segment which is held takes besides its payload and history, about, with its id and debt."""
 
 
 class Candidate(NamedTuple):
@@ -45,7 +69,6 @@ class IncomingPayload:
     Attributes:
         serial: Distinguishes payloads within a channel's run.
         key: What identifies its set.
-        ephemeral: It is outside causal order: not known, not logged, not parked.
         data: Chunks by data segment index, of the first candidate each.
         parity: Chunks by parity segment index, of the first candidate each.
         ids: Message id by data segment index, received or rebuilt.
@@ -56,8 +79,12 @@ class IncomingPayload:
         held_parity: All parity segments in the order in which they came.
         parity_rows: Arrivals of those that have rows: the first so many, once it has data that is no ephemeral's.
         failures: Times that it could not be put together.
+        looked: Patterns of its segments that were looked at (``assembly``).
+        tried: Marks of those that make nothing.
+        progress_ns: When it was given a segment last.
         dependencies: Entries of its segments' histories by id, own ids included until it completes.
         unmet: Ids it waits for, once complete.
+        segments: Segments it holds, while incomplete.
         octets: Bytes it holds.
         completed_ns: When it became complete; 0 before.
         message: The payload, once complete.
@@ -65,7 +92,6 @@ class IncomingPayload:
 
     serial: int
     key: SetKey
-    ephemeral: bool
     data: dict[int, bytes] = field(default_factory=dict)
     parity: dict[int, bytes] = field(default_factory=dict)
     ids: dict[int, MessageId] = field(default_factory=dict)
@@ -76,8 +102,12 @@ class IncomingPayload:
     held_parity: list[HeldParity] = field(default_factory=list)
     parity_rows: list[int] = field(default_factory=list)
     failures: int = 0
+    looked: int = 0
+    tried: set[int] = field(default_factory=set)
+    progress_ns: Nanoseconds = 0
     dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
     unmet: dict[MessageId, None] = field(default_factory=dict)
+    segments: int = 0
     octets: int = 0
     completed_ns: Nanoseconds = 0
     message: bytes = b""
@@ -85,12 +115,17 @@ class IncomingPayload:
     @property
     def sender_id(self) -> ParticipantId:
         """Who sent it."""
-        return self.key[0]
+        return self.key.sender_id
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether it is outside causal order."""
+        return self.key.ephemeral
 
     @property
     def data_count(self) -> int:
         """Data segments that it has in all."""
-        return self.key[3]
+        return self.key.data_count
 
     @property
     def position(self) -> tuple[int, MessageId]:
@@ -147,13 +182,46 @@ class IncomingPayload:
             self.dependencies.pop(entry.message_id, None)
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
 
+    def settle(
+        self, data: dict[int, bytes], chosen: dict[int, Candidate], parity: dict[int, bytes]
+    ) -> None:
+        """Take the whole's data segments; the candidates that are part of it come first, the others are rivals.
+
+        Args:
+            data: Chunks by index, all of them.
+            chosen: The candidates that it was put together from.
+            parity: The parity that it was put together with; the rest of it counts for nothing.
+        """
+        self.parity = parity
+        self.parity_rivals.clear()
+        for index in list(self.data):
+            held = self.candidates(index)
+            item = chosen.get(index) or next(
+                (one for one in held if one.chunk == data[index]), None
+            )
+            if item is not None:
+                self.choose(index, item)
+            else:
+                self.rivals[index] = held
+                self.ids.pop(index, None)
+                self.lamports.pop(index, None)
+                for entry in self.histories.pop(index, ()):
+                    self.dependencies.pop(entry.message_id, None)
+        self.data = data
+        if self.rivals:
+            self.gather()
+
     def gather(self) -> None:
         """Let it depend on what its first candidates and its parity name, again: some entries went with others."""
-        for history in (*self.histories.values(), *(item.history for item in self.held_parity)):
+        for history in self.histories.values():
             for entry in history:
                 self.dependencies.setdefault(entry.message_id, entry)
+        for entry in self.named_by_parity():
+            self.dependencies.setdefault(entry.message_id, entry)
 
     def named_by_parity(self) -> tuple[HistoryEntry, ...]:
-        """Return what its parity segments name, each id once: the history of its first data segment."""
+        """Return what its parity segments name, each id once: the history of its first data segment, if that lacks."""
+        if 0 in self.ids:
+            return ()
         named = {entry.message_id: entry for item in self.held_parity for entry in item.history}
         return tuple(named.values())

@@ -11,14 +11,21 @@ Spec: LIP-243 (Segmentation), Reassembly.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 from reliable_channel.config import SegmentationConfig
 from reliable_channel.core.hashing import keccak256
-from reliable_channel.core.payload import Candidate, IncomingPayload, SetKey
+from reliable_channel.core.payload import (
+    SEGMENT_OCTETS,
+    Candidate,
+    HeldParity,
+    IncomingPayload,
+    SetKey,
+)
 from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.wire import SegmentMessage
-from reliable_channel.types import MessageId, ParticipantId
+from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 MAX_CANDIDATES: Final = 4
 """Segments that are held for one index: the true one and a few that somebody made up, in whichever order they come."""
@@ -28,25 +35,49 @@ MAX_NAMED_CANDIDATES: Final = 4
 who was faster has to make up whole chains to keep one out."""
 
 
+@dataclass(slots=True)
+class Usage:
+    """What the incomplete payloads of one sender take.
+
+    Attributes:
+        sets: How many they are.
+        segments: Segments that are held.
+        octets: Bytes, ``SEGMENT_OCTETS`` for each segment among them.
+    """
+
+    sets: int = 0
+    segments: int = 0
+    octets: int = 0
+
+
+NOTHING: Final = Usage()
+
+
 class Reassembler:
     """The sets of a channel that are not complete yet.
 
     Args:
         config: Bounds and timeouts.
+        max_known_ids: Ids that the channel remembers. Those of incomplete payloads are not evicted, so they may be half
+            of them, of one sender a quarter; always enough for one payload.
     """
 
-    def __init__(self, config: SegmentationConfig) -> None:
+    def __init__(self, config: SegmentationConfig, max_known_ids: int = 100_000) -> None:
         self.config = config
+        self.max_segments = max(max_known_ids // 2, config.max_total_segments)
+        self.max_segments_per_sender = max(max_known_ids // 4, config.max_total_segments)
         self.sets: dict[SetKey, IncomingPayload] = {}
+        self.segments = 0
         self.octets = 0
-        self.sender_sets: dict[ParticipantId, int] = {}
-        self.sender_octets: dict[ParticipantId, int] = {}
+        self.senders: dict[ParticipantId, Usage] = {}
         self.completed: OrderedDict[bytes, int] = OrderedDict()
         self.serial = 0
 
-    def key_of(self, sender_id: ParticipantId, segment: SegmentMessage) -> SetKey:
+    def key_of(
+        self, sender_id: ParticipantId, segment: SegmentMessage, *, ephemeral: bool = False
+    ) -> SetKey:
         """Return what identifies the set that a segment belongs to."""
-        return (
+        return SetKey(
             sender_id,
             segment.entire_message_hash,
             segment.wrap_time_ns,
@@ -54,7 +85,16 @@ class Reassembler:
             segment.parity_segment_count,
             segment.original_payload_length,
             segment.parity_code,
+            ephemeral,
         )
+
+    def home(self, key: SetKey) -> SetKey:
+        """Return the set that parity belongs to, which says nothing of its kind: the one with content, if there is one.
+
+        In both, one copy of a segment that claims to be ephemeral would have the payload delivered twice.
+        """
+        content = key._replace(ephemeral=False)
+        return content if content in self.sets else key._replace(ephemeral=True)
 
     def refusal(
         self, key: SetKey, segment: SegmentMessage, extra: int = 0, message_id: MessageId = ""
@@ -67,15 +107,13 @@ class Reassembler:
             extra: Bytes kept besides its payload.
             message_id: Of the message it came in.
 
-        A refused segment is not acknowledged, so its sender tries again later.
+        A refused segment is not acknowledged, so its sender tries again later. That the table is full is the last
+        reason: then nothing else is in the way.
         """
-        sender_id, size = key[0], len(segment.payload) + extra
-        held = self.sets.get(key)
+        sender_id, size = key.sender_id, len(segment.payload) + extra + SEGMENT_OCTETS
+        held, config = self.sets.get(key), self.config
         if held is None:
-            if len(self.sets) >= self.config.max_incomplete_payloads:
-                return "incomplete_payloads_full"
-            if self.sender_sets.get(sender_id, 0) >= self.config.max_incomplete_payloads_per_sender:
-                return "incomplete_payloads_of_sender_full"
+            pass
         elif segment.is_parity:
             if segment.parity_segment_index in held.parity:
                 reason = refuse_parity(held, segment)
@@ -83,23 +121,41 @@ class Reassembler:
                     return reason
         elif segment.data_segment_index in held.data and not has_place(held, segment, message_id):
             return "conflicting_segment"
-        if self.octets + size > self.config.max_incomplete_bytes:
+        used = self.senders.get(sender_id, NOTHING)
+        if self.octets + size > config.max_incomplete_bytes:
             return "incomplete_bytes_full"
-        if (
-            self.sender_octets.get(sender_id, 0) + size
-            > self.config.max_incomplete_bytes_per_sender
-        ):
+        if used.octets + size > config.max_incomplete_bytes_per_sender:
             return "incomplete_bytes_of_sender_full"
+        if self.segments >= self.max_segments:
+            return "incomplete_segments_full"
+        if used.segments >= self.max_segments_per_sender:
+            return "incomplete_segments_of_sender_full"
+        if held is None:
+            if used.sets >= config.max_incomplete_payloads_per_sender:
+                return "incomplete_payloads_of_sender_full"
+            if len(self.sets) >= config.max_incomplete_payloads:
+                return "incomplete_payloads_full"
         return None
 
-    def add(
-        self, key: SetKey, segment: SegmentMessage, *, ephemeral: bool, extra: int = 0
-    ) -> IncomingPayload:
+    def stale(self, sender_id: ParticipantId | None, before: Nanoseconds) -> IncomingPayload | None:
+        """Return the set whose place a new one may take, the smallest that makes no progress; None if all do.
+
+        Args:
+            sender_id: Whose; None for anybody's.
+            before: When it was given a segment last, at the latest.
+        """
+        found = [
+            item
+            for item in self.sets.values()
+            if item.progress_ns <= before and sender_id in (None, item.sender_id)
+        ]
+        return min(found, key=lambda item: (item.octets, item.progress_ns), default=None)
+
+    def add(self, key: SetKey, segment: SegmentMessage, *, extra: int = 0) -> IncomingPayload:
         """Take a segment for which ``refusal`` said None and return its set."""
         payload = self.sets.get(key)
         if payload is None:
-            payload = self.open_set(key, ephemeral=ephemeral)
-        payload.ephemeral = payload.ephemeral and ephemeral
+            payload = self.open_set(key)
         if segment.is_parity:
             index = segment.parity_segment_index
             if index in payload.parity:
@@ -112,26 +168,35 @@ class Reassembler:
                 payload.rivals.setdefault(index, []).append(Candidate(segment.payload, "", 0, ()))
             else:
                 payload.data[index] = segment.payload
-        size = len(segment.payload) + extra
-        payload.octets += size
-        self.octets += size
-        self.sender_octets[key[0]] = self.sender_octets.get(key[0], 0) + size
+        self.charge(payload, 1, len(segment.payload) + extra)
         return payload
 
-    def open_set(self, key: SetKey, *, ephemeral: bool, serial: int = 0) -> IncomingPayload:
+    def charge(self, payload: IncomingPayload, segments: int, octets: int) -> None:
+        """Count segments that a set takes, or lets go of.
+
+        Args:
+            payload: The set.
+            segments: How many; negative when they go.
+            octets: Of their payloads and histories; negative when they go.
+        """
+        octets += segments * SEGMENT_OCTETS
+        for counts in (payload, self, self.senders[payload.sender_id]):
+            counts.segments += segments
+            counts.octets += octets
+
+    def open_set(self, key: SetKey, *, serial: int = 0) -> IncomingPayload:
         """Begin a set.
 
         Args:
             key: What identifies it.
-            ephemeral: All that it has so far came in ephemeral messages.
             serial: Its number; 0 gives it the next one.
         """
         if not serial:
             self.serial += 1
             serial = self.serial
-        payload = IncomingPayload(serial=serial, key=key, ephemeral=ephemeral)
+        payload = IncomingPayload(serial=serial, key=key)
         self.sets[key] = payload
-        self.sender_sets[key[0]] = self.sender_sets.get(key[0], 0) + 1
+        self.senders.setdefault(key.sender_id, Usage()).sets += 1
         return payload
 
     def take_back(self, payload: IncomingPayload, message_id: MessageId) -> None:
@@ -155,33 +220,27 @@ class Reassembler:
             for entry in gone.history:
                 payload.dependencies.pop(entry.message_id, None)
         payload.gather()
-        freed = len(gone.chunk) + history_octets(gone.history)
-        payload.octets -= freed
-        self.octets -= freed
-        self.sender_octets[payload.sender_id] -= freed
+        self.charge(payload, -1, -len(gone.chunk) - history_octets(gone.history))
 
-    def drop_data(self, payload: IncomingPayload) -> None:
-        """Let go of the data segments of a set; its parity stays."""
-        rivals = [item.chunk for items in payload.rivals.values() for item in items]
-        freed = sum(map(len, (*payload.data.values(), *rivals)))
-        payload.data.clear()
-        payload.ids.clear()
-        payload.lamports.clear()
-        payload.histories.clear()
-        payload.rivals.clear()
-        payload.octets -= freed
-        self.octets -= freed
-        self.sender_octets[payload.sender_id] -= freed
+    def give_parity(self, payload: IncomingPayload) -> list[HeldParity]:
+        """Take the parity of a set, which turns out to be another one's."""
+        given, payload.held_parity = payload.held_parity, []
+        payload.parity.clear()
+        payload.parity_rivals.clear()
+        octets = sum(len(item.chunk) + history_octets(item.history) for item in given)
+        self.charge(payload, -len(given), -octets)
+        return given
 
     def remove(self, payload: IncomingPayload) -> None:
         """Let go of a set: it is complete, or given up."""
         del self.sets[payload.key]
-        sender_id = payload.sender_id
-        self.octets -= payload.octets
-        for counts, amount in ((self.sender_sets, 1), (self.sender_octets, payload.octets)):
-            counts[sender_id] -= amount
-            if not counts[sender_id]:
-                del counts[sender_id]
+        used = self.senders[payload.sender_id]
+        used.sets -= 1
+        for counts in (self, used):
+            counts.segments -= payload.segments
+            counts.octets -= payload.octets
+        if not used.sets:
+            del self.senders[payload.sender_id]
 
     def is_complete(self, payload: IncomingPayload) -> bool:
         """Tell whether enough segments are there to have the payload, one data segment among them.
@@ -204,12 +263,9 @@ class Reassembler:
         return None
 
 
-def set_digest(key: SetKey, *, ephemeral: bool = False) -> bytes:
-    """Return 16 bytes that stand for a set in the memory of completed ones.
-
-    A payload sent as ephemeral is another one: a copy made to look so must not keep the message itself away.
-    """
-    return keccak256(repr((key, ephemeral)).encode())[:16]
+def set_digest(key: SetKey) -> bytes:
+    """Return 16 bytes that stand for a set in the memory of completed ones."""
+    return keccak256(repr(tuple(key)).encode())[:16]
 
 
 def refuse_parity(payload: IncomingPayload, segment: SegmentMessage) -> str | None:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Final
 
 from reliable_channel.config import SdsConfig
-from reliable_channel.core.delivery import Delivery, shortfall
+from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.outgoing import OutgoingPipeline
 from reliable_channel.core.payload import HeldParity, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import TrafficClass
@@ -187,7 +187,10 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
 
 
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
-    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run."""
+    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run.
+
+    Parity is made anew while not all data is propagated.
+    """
     outgoing.book.open(request)
     if request.acknowledged:
         request.heard_ns = now
@@ -199,6 +202,13 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
                 outgoing.acknowledgements.start_timer(segment, now)
         else:
             outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
+    if request.parity_count and not request.sent:
+        # It goes out after the data: little of it can have.
+        contents = [
+            SdsMessage.decode(segment.suffix).content or b"" for segment in request.segments
+        ]
+        wrap_ns = SegmentMessage.decode(contents[0]).wrap_time_ns
+        outgoing.enqueue_parity(request, contents, wrap_ns, now)
 
 
 def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
@@ -218,7 +228,7 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
         else:
             delivery.complete(payload)
     for payload in stale:
-        delivery.give_up(payload, f"{shortfall(payload)}, and it was sent again")
+        delivery.give_up(payload, "incomplete_timeout", "and it was sent again")
 
 
 def rejoin_all(
@@ -299,7 +309,7 @@ def rejoin(
         rows: Its segments in the order in which they came.
     """
     reassembler = delivery.reassembler
-    payload = reassembler.open_set(key, ephemeral=False, serial=rows[0].set_number)
+    payload = reassembler.open_set(key, serial=rows[0].set_number)
     delivery.acceptance.payloads[payload.serial] = payload
     segment = SegmentMessage()
     for row in rows:
@@ -309,7 +319,7 @@ def rejoin(
             segment = SegmentMessage(
                 is_parity=True, parity_segment_index=row.segment_index, payload=row.chunk
             )
-            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            reassembler.add(key, segment, extra=extra)
             history = message.causal_history
             payload.enter_parity(
                 HeldParity(row.arrival, row.segment_index, row.chunk, history, row.received_ns)
@@ -317,7 +327,7 @@ def rejoin(
             payload.parity_rows.append(row.arrival)
         else:
             segment = SegmentMessage.decode(row.content)
-            reassembler.add(key, segment, ephemeral=False, extra=extra)
+            reassembler.add(key, segment, extra=extra)
             delivery.acceptance.join(payload, message, segment.data_segment_index)
         delivery.gaps.look_for(message, segment.data_segment_index)
     delivery.wait_on(payload, rows[-1].received_ns)
@@ -335,8 +345,8 @@ def rejoin_whole(delivery: Delivery, row: PendingRecord) -> IncomingPayload:
     except DecodeError:
         segment = SegmentMessage()
     content = segment.payload if is_segmented(segment) else row.content
-    key = (message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
-    payload = IncomingPayload(serial=row.set_number, key=key, ephemeral=False)
+    key = SetKey(message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
+    payload = IncomingPayload(serial=row.set_number, key=key)
     payload.message = content
     payload.octets = len(content) + history_octets(message.causal_history)
     delivery.acceptance.join(payload, message, 0)

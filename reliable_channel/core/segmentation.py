@@ -14,6 +14,7 @@ from typing import Final
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core import reed_solomon
 from reliable_channel.core.hashing import keccak256
+from reliable_channel.core.reed_solomon.coding import MAX_SHARDS
 from reliable_channel.core.sds.bloom import BloomShape
 from reliable_channel.core.sds.log import MAX_BRANCHES, MAX_LATE_HINTS
 from reliable_channel.core.sds.repair import REPAIR_ENTRIES
@@ -41,6 +42,9 @@ MAX_META_BYTES: Final = 64
 
 MAX_MESSAGE_ID_BYTES: Final = 256
 """Longest message id that is taken from others."""
+
+PARITY_CODES: Final = ("leopard", "reedsolo")
+"""Names of the values of the ``parity_code`` field."""
 
 HASH_BYTES: Final = 32
 
@@ -249,7 +253,7 @@ class Segmenter:
             return []
         chunk = len(first.payload)
         shards = [SegmentMessage.decode(item).payload.ljust(chunk, b"\0") for item in contents]
-        code = self.config.parity_code
+        code = PARITY_CODES[first.parity_code]
         parity = reed_solomon.encode_parity(shards, first.parity_segment_count, code)
         return [
             SegmentMessage(
@@ -278,7 +282,7 @@ def check_segment(segment: SegmentMessage, max_total_segments: int, max_message_
     Raises:
         InvalidSegmentError: With the reason as a word.
 
-    Spec: LIP-243, Reassembly; WIRE rules in docs/wire.md, Segments.
+    Spec: LIP-243, Reassembly; docs/wire.md, Segment.
     """
     data_count, parity_count = segment.data_segment_count, segment.parity_segment_count
     if data_count + parity_count > max_total_segments:
@@ -290,17 +294,61 @@ def check_segment(segment: SegmentMessage, max_total_segments: int, max_message_
             raise InvalidSegmentError("parity_index")
     elif segment.data_segment_index >= data_count:
         raise InvalidSegmentError("data_index")
+    if segment.data_segment_index if segment.is_parity else segment.parity_segment_index:
+        raise InvalidSegmentError("index_of_other_class")
+    check_code(segment)
     if not segment.payload:
         raise InvalidSegmentError("empty_segment")
     if len(segment.payload) > max_message_bytes:
         raise InvalidSegmentError("segment_too_large")
-    check_length(segment)
+    check_length(segment, max_message_bytes)
 
 
-def check_length(segment: SegmentMessage) -> None:
-    """Refuse a segment whose size cannot belong to a payload of the length it names.
+def check_code(segment: SegmentMessage) -> None:
+    """Refuse parity that no code makes, or none that we know.
+
+    What belongs to parity of an unknown code is good without it. Of a single segment the parity is never used.
+
+    Raises:
+        InvalidSegmentError: With the reason as a word.
+    """
+    data_count, parity_count = segment.data_segment_count, segment.parity_segment_count
+    if not parity_count:
+        if segment.parity_code:
+            raise InvalidSegmentError("parity_code_without_count")
+    elif data_count > 1:
+        if segment.parity_code >= len(PARITY_CODES):
+            if segment.is_parity:
+                raise InvalidSegmentError("unknown_parity_code")
+            return
+        code = PARITY_CODES[segment.parity_code]
+        too_many = data_count + parity_count > MAX_SHARDS[code]
+        if too_many or (code == "leopard" and parity_count > data_count):
+            raise InvalidSegmentError("parity_count")
+
+
+def chunk_of(count: int, length: int, index: int | None, size: int) -> int:
+    """Return the chunk of the payload that a segment belongs to, bytes; 0 when it does not tell.
 
     All data segments but the last, and all parity segments, are one chunk long.
+
+    Args:
+        count: Data segments of the payload, at least two.
+        length: Of the payload; 0 where the sender gave none.
+        index: Of a data segment; None for parity.
+        size: Bytes in the segment.
+    """
+    if index != count - 1:
+        return size
+    return (length - size) // (count - 1) if length else 0
+
+
+def check_length(segment: SegmentMessage, max_message_bytes: int) -> None:
+    """Refuse a segment whose size cannot belong to a payload of the length it names.
+
+    Args:
+        segment: The segment.
+        max_message_bytes: Largest encoded WakuMessage, bytes: no chunk is larger.
 
     Raises:
         InvalidSegmentError: With the reason as a word.
@@ -312,12 +360,12 @@ def check_length(segment: SegmentMessage) -> None:
     )
     if not length:
         return
-    is_last = not segment.is_parity and segment.data_segment_index == count - 1
-    if not is_last:
-        if not (count - 1) * size < length <= count * size:
-            raise InvalidSegmentError("length")
-    elif count == 1:
+    if count == 1:
         if length != size:
             raise InvalidSegmentError("length")
-    elif (length - size) % (count - 1) or (length - size) // (count - 1) < size:
+        return
+    index = None if segment.is_parity else segment.data_segment_index
+    chunk = chunk_of(count, length, index, size)
+    last = length - (count - 1) * chunk
+    if chunk > max_message_bytes or not 0 < last <= chunk or (index == count - 1 and last != size):
         raise InvalidSegmentError("length")

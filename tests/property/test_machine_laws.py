@@ -561,8 +561,8 @@ class GroupMachine(RuleBasedStateMachine):
             )
             assert len(reassembler.sets) <= SEGMENTATION.max_incomplete_payloads
             assert all(
-                0 < count <= SEGMENTATION.max_incomplete_payloads_per_sender
-                for count in reassembler.sender_sets.values()
+                0 < used.sets <= SEGMENTATION.max_incomplete_payloads_per_sender
+                for used in reassembler.senders.values()
             )
             assert len(reassembler.completed) <= SEGMENTATION.max_completed_payloads
             assert len(machine.state.participants.heard) <= sds.max_participants

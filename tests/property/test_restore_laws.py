@@ -32,12 +32,15 @@ from tests.support.builders import (
 AT: Final = NOW_MS + 20_000
 
 
-def sent(wrap_time_ns: int, *needs: str, with_length: bool = True) -> list[SdsMessage]:
+def sent(
+    wrap_time_ns: int, *needs: str, salt_ns: int = 0, with_length: bool = True
+) -> list[SdsMessage]:
     """Return all segments of a payload, with parity, and the same again under other ids if those are not checked."""
     named = entries(*needs)
     messages = messages_of(
         PAYLOAD,
         wrap_time_ns=wrap_time_ns,
+        salt_ns=salt_ns,
         lamport=AT,
         history=named,
         parity_count=2,
@@ -76,6 +79,7 @@ GROUPS: Final = (
     sent(NOW + 1, with_length=False) + made_up(NOW + 1, with_length=False),
     sent(0, "before"),
     sent(0, "before") + made_up(0),
+    [*sent(0, "before", salt_ns=NOW)[:5], single("before", lamport=AT)],
     [*sent(0, "before"), *CLAIMS, PROOF],
     [
         *sent(NOW, "whole"),
@@ -145,8 +149,11 @@ def check_books(receiver: Participant) -> None:
     octets: Counter[str] = Counter()
     for item in sets:
         octets[item.sender_id] += item.octets
-    assert +Counter(machine.reassembler.sender_octets) == octets
-    assert machine.reassembler.sender_sets == Counter(item.sender_id for item in sets)
+    senders = machine.reassembler.senders
+    assert {name: used.octets for name, used in senders.items()} == octets
+    assert {name: used.sets for name, used in senders.items()} == Counter(
+        item.sender_id for item in sets
+    )
     for item in sets:
         held = [*item.data.values(), *item.parity.values()]
         held += [other.chunk for others in item.rivals.values() for other in others]

@@ -24,16 +24,20 @@ def place_of(transmission: Transmission) -> int:
     return int(number) - 1 if not transmission.segment_id.startswith("sync:") else -1
 
 
-@pytest.mark.parametrize("code", ["reedsolo", "leopard"])
+@pytest.mark.parametrize(
+    ("code", "message_id"),
+    [("reedsolo", "salted"), ("leopard", "salted"), ("leopard", "content")],
+)
 @pytest.mark.parametrize("lost", list(combinations(range(6), 2)), ids=str)
 def test_what_parity_repaired_is_acknowledged_and_never_sent_again(
-    lost: tuple[int, ...], code: str
+    lost: tuple[int, ...], code: str, message_id: str
 ) -> None:
     """WIRE: any k of the k+m segments rebuild the payload; the sender gets its acknowledgement."""
     segmentation = replace(PARITY, parity_code=code)
     simulation = group(
         store=NO_STORE,
         segmentation=segmentation,
+        message_id=message_id,
         carries=lambda transmission, receiver: place_of(transmission) not in lost,
     )
     payload = Random(str(lost)).randbytes(4 * 64 - 7)
@@ -68,7 +72,7 @@ def test_what_follows_does_not_wait_for_what_was_repaired() -> None:
 
 @pytest.mark.parametrize("participants", [2, 3])
 def test_parity_saves_four_fifths_of_the_retransmissions(participants: int) -> None:
-    """10 % loss, a quarter of parity, 40 segments: `python -m benchmarks parity` plays 200 seeds of it."""
+    """10 % loss, a quarter of parity, 40 segments: `python -m benchmarks saving` plays 200 seeds of it."""
     case = Case(participants, 0.1, 0.25)
     without = sum(measure(replace(case, rate=0.0), seed).retransmissions for seed in range(SEEDS))
     with_parity = sum(measure(case, seed).retransmissions for seed in range(SEEDS))

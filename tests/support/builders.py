@@ -216,11 +216,13 @@ def messages_of(
     parity_count: int = 0,
     code: str = "reedsolo",
     wrap_time_ns: Nanoseconds = NOW,
+    salt_ns: Nanoseconds = 0,
     with_length: bool = True,
 ) -> list[SdsMessage]:
     """Return all SDS messages of a payload as a peer sends them: data in order, then parity.
 
-    Each data segment names its predecessor, the first one the given history; so does parity.
+    Each data segment names its predecessor, the first one the given history; so does parity. Without wrap time ids are
+    hashes of the content, or salted with a time that no segment says.
     """
     segments = cut(
         payload,
@@ -237,7 +239,11 @@ def messages_of(
             messages.append(ephemeral_message(segment, sender_id=sender_id, history=history))
             continue
         message = content_message(
-            segment, sender_id=sender_id, lamport=lamport + index, history=named
+            segment,
+            sender_id=sender_id,
+            message_id=salted(sender_id, salt_ns, segment.encode()) if salt_ns else "",
+            lamport=lamport + index,
+            history=named,
         )
         messages.append(message)
         named = (entry(message.message_id, sender_id=sender_id),)
@@ -283,7 +289,7 @@ def collect_set(segments: list[SegmentMessage], *, sender_id: str = ALICE) -> In
     for segment in segments:
         key = reassembler.key_of(sender_id, segment)
         assert reassembler.refusal(key, segment) is None
-        payload = reassembler.add(key, segment, ephemeral=False)
+        payload = reassembler.add(key, segment)
     assert payload is not None
     assert reassembler.is_complete(payload)
     return payload
@@ -294,7 +300,7 @@ def offer(
 ) -> str | IncomingPayload:
     """Offer a segment; return the reason of its refusal or its set."""
     key = reassembler.key_of(sender_id, segment)
-    return reassembler.refusal(key, segment) or reassembler.add(key, segment, ephemeral=False)
+    return reassembler.refusal(key, segment) or reassembler.add(key, segment)
 
 
 # --- Machines ------------------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core.assembly import MAX_TRIED
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.machine import ChannelMachine
+from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.reassembly import Reassembler
 from reliable_channel.core.requests import RequestBook
 from reliable_channel.core.sds.archive import MessageArchive
@@ -147,8 +149,22 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
             segmentation.max_incomplete_payloads_per_sender,
         ),
         "incomplete bytes": (octets(reassembler.sets.values()), segmentation.max_incomplete_bytes),
+        "incomplete segments": (reassembler.segments, reassembler.max_segments),
+        "incomplete segments of one": (
+            max((used.segments for used in reassembler.senders.values()), default=0),
+            reassembler.max_segments_per_sender,
+        ),
+        "incomplete bytes counted": (reassembler.octets, segmentation.max_incomplete_bytes),
+        "segments that are not counted": (
+            abs(reassembler.segments - sum(map(held_segments, reassembler.sets.values()))),
+            0,
+        ),
+        "patterns remembered": (
+            max((len(item.tried) for item in reassembler.sets.values()), default=0),
+            MAX_TRIED,
+        ),
         "completed": (len(reassembler.completed), segmentation.max_completed_payloads),
-        "reassembly of senders": (len(reassembler.sender_octets), len(reassembler.sets)),
+        "reassembly of senders": (len(reassembler.senders), len(reassembler.sets)),
         "parked": (len(causal.parked), sds.max_parked_messages),
         "parked of one": (
             max(Counter(item.sender_id for item in causal.parked.values()).values(), default=0),
@@ -206,6 +222,13 @@ def sizes(machine: ChannelMachine) -> dict[str, Size]:
     for requests in parts(machine, RepairRequests):
         found["repair requests"] = (len(requests), len(missing))
     return {name: Size(*pair) for name, pair in found.items()}
+
+
+def held_segments(payload: IncomingPayload) -> int:
+    """Return how many segments an incomplete payload holds."""
+    rivals = sum(map(len, payload.rivals.values()))
+    parity_rivals = sum(map(len, payload.parity_rivals.values()))
+    return len(payload.data) + len(payload.parity) + rivals + parity_rivals
 
 
 def octets(payloads: Iterable[Any]) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
+
 from reliable_channel.core.reed_solomon import leopard_code, reedsolo_code
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field
-from reliable_channel.core.reed_solomon.kernel import apply
-from reliable_channel.core.reed_solomon.matrix import rebuilding_matrix
+from reliable_channel.core.reed_solomon.kernel import add, apply
+from reliable_channel.core.reed_solomon.matrix import invert, multiply
 from reliable_channel.errors import UnrecoverableError
 
 MAX_SHARDS: Final = {
@@ -76,9 +78,27 @@ def recover(
     lost = [index for index, shard in enumerate(shards) if shard is None]
     used = spare[: len(lost)]
     matrix, field = _code_matrix(len(shards), len(parity), code)
-    solution = rebuilding_matrix(matrix, lost, [index for index, _ in used], field)
-    rebuilt = iter(apply(solution, [*held, *(shard for _, shard in used)], field))
+    rows = matrix[[index for index, _ in used]]
+    shares = rows[:, [shard is not None for shard in shards]]
+    solution = invert(rows[:, lost], field)
+    rebuilt = iter(_solve(solution, shares, held, [shard for _, shard in used], field))
     return [next(rebuilt) if shard is None else shard for shard in shards]
+
+
+def _solve(
+    solution: Symbols, shares: Symbols, held: list[bytes], parity: list[bytes], field: Field
+) -> list[bytes]:
+    """Return the lost shards: the solution of parity less the shares that held shards have in it.
+
+    In the small field that is one matrix for all. In the large one most shares are below 256, which
+    halves their cost, and their products with the solution are not: there it takes two steps.
+    """
+    if field.symbol_bytes == 1:
+        whole = np.hstack([multiply(solution, shares, field), solution])
+        return apply(whole, [*held, *parity], field)
+    if held:
+        parity = [add(pair) for pair in zip(parity, apply(shares, held, field), strict=True)]
+    return apply(solution, parity, field)
 
 
 def _code_matrix(data_count: int, parity_count: int, code: str) -> tuple[Symbols, Field]:

@@ -68,6 +68,7 @@ class Field:
         self._exp[: 2 * self._order] = np.tile(cycle, 2)
         self._log = np.full(self._order + 1, 2 * self._order, np.int32)
         self._log[cycle] = np.arange(self._order)
+        self._shears = self._shear_table() if self.symbol_bytes > 1 else b""
 
     def multiply(self, left: Symbols, right: Symbols | int) -> Symbols:
         """Return the products of two arrays of symbols, element by element with broadcasting."""
@@ -84,19 +85,57 @@ class Field:
         """Return numbers as an array of symbols."""
         return np.asarray(values).astype(self.dtype)
 
-    def lanes(self, shard: Bytes) -> Bytes:
-        """Return the bytes of a shard as rows: all first bytes of its symbols, all second bytes."""
+    def sheared(self, symbols: Symbols) -> Symbols:
+        """Return symbols in the form that lanes have, or back: both are the same step.
+
+        In this form a product with a coefficient below 256 needs no carry between the bytes: each
+        of its bytes depends on the same byte alone.
+        """
         if self.symbol_bytes == 1:
-            return shard[None]
-        lanes: Bytes = shard.view(LEOPARD_RUN).reshape(-1, 2).T.copy().view(np.uint8)
+            return symbols
+        sheared: Symbols = symbols ^ np.frombuffer(self._shears, np.uint8)[symbols >> 8]
+        return sheared
+
+    def lanes(self, shards: Bytes) -> Bytes:
+        """Return the bytes of one or more shards as rows, sheared: all low bytes, all high bytes.
+
+        Args:
+            shards: By byte, or by (shard, byte).
+
+        Returns:
+            Bytes by (lane, symbol) or (shard, lane, symbol).
+        """
+        if self.symbol_bytes == 1:
+            return shards[..., None, :]
+        runs = shards.view(LEOPARD_RUN).reshape(*shards.shape[:-1], -1, 2)
+        lanes: Bytes = runs.swapaxes(-1, -2).copy().view(np.uint8)
+        self._shear(lanes)
         return lanes
 
-    def shard(self, lanes: Bytes) -> Bytes:
-        """Return the shard whose lanes these are."""
+    def shards(self, lanes: Bytes) -> Bytes:
+        """Return the shards whose lanes these are; it may change the lanes."""
         if self.symbol_bytes == 1:
-            return lanes.reshape(-1)
-        shard: Bytes = lanes.view(LEOPARD_RUN).T.copy().reshape(-1).view(np.uint8)
-        return shard
+            return lanes[..., 0, :]
+        self._shear(lanes)
+        runs = lanes.view(LEOPARD_RUN).swapaxes(-1, -2).copy()
+        shards: Bytes = runs.reshape(*lanes.shape[:-2], -1).view(np.uint8)
+        return shards
+
+    def _shear(self, lanes: Bytes) -> None:
+        low, high = lanes[..., 0, :], lanes[..., 1, :]
+        low ^= np.frombuffer(high.tobytes().translate(self._shears), np.uint8).reshape(low.shape)
+
+    def _shear_table(self) -> bytes:
+        """Return what is added to the low byte of a symbol, by its high byte.
+
+        The labels below 256 are a smaller field within this one, and their products with one label
+        beyond are a plane that it keeps to. The plane has one label for each high byte; a symbol is
+        that label plus a low byte, which is what shearing leaves of it.
+        """
+        plane = self.multiply(self.as_symbols(range(256)), 256)
+        table = np.zeros(256, np.uint8)
+        table[plane >> 8] = plane & 255
+        return table.tobytes()
 
 
 @cache

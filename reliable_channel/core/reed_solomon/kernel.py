@@ -4,10 +4,10 @@ It must not know which code a matrix comes from, nor keep anything between calls
 makes live as long as the call and take at most 32 KiB for each shard.
 
 What numpy does fast decides how: an XOR runs twenty times faster than any lookup, and a lookup of
-32 bytes costs hardly more than one of a single byte. So a matrix of ones is XORed; for long shards
-the products of one input byte for up to 32 output bytes are packed side by side, fetched at once
-and XORed; for short ones, where every call counts, ``bytes.translate`` makes the products one by
-one.
+32 bytes costs hardly more than one of a single byte. So a matrix of ones is XORed; otherwise the
+products of one input byte for up to 32 rows are packed side by side, fetched at once and XORed,
+for all shards in one call where they are short. Only for a few products of short shards, where
+making such tables does not pay, ``bytes.translate`` makes the products one by one.
 
 Spec: none of its own; see ``reed_solomon``.
 """
@@ -26,17 +26,20 @@ from reliable_channel.core.reed_solomon.field import Bytes, Field, Symbols, tran
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Packed bytes as words of 1 to 8 bytes."""
 
-MAX_TRANSLATED_BYTES: Final = 16384
-"""Up to so many bytes of output, translating costs less than packing.
+MAX_TRANSLATED: Final = 64
+"""Up to so many products of short shards, translating costs less than packing.
 
-That is 4 rows of 4 KiB, or 16 of 1 KiB; a single row is always translated.
+That is 2 rows of 32 shards; a single row is always translated, however long.
 """
 
 MAX_JOINED_BYTES: Final = 4096
 """Shards up to here are joined and added in one call; longer ones one by one, without the copy."""
 
-PACKED_BYTES: Final = 32
-"""Products that are fetched at once; numpy copies items of 1, 2, 4, 8, 16 and 32 bytes fastest."""
+MAX_LOOKUPS: Final = 49152
+"""Bytes of input that are looked up in one call; it takes up to 40 times as much scratch."""
+
+PACKED_ROWS: Final = 32
+"""Bytes that are fetched at once, one for each row; numpy copies items of 1 to 32 bytes fastest."""
 
 PACKS: Final = 2
 """Packs that are made in one pass over the input, which bounds the tables."""
@@ -44,10 +47,11 @@ PACKS: Final = 2
 WORD_BYTES: Final = 8
 
 NARROW_BLOCK: Final = 32768
-WIDE_BLOCK: Final = 8192
+WIDE_BLOCK: Final = 12800
 """Symbols handled at a time, for packs of at most 8 bytes and of more.
 
-Either takes up to 0.8 MiB of scratch, which a second-level cache holds.
+A pack takes up to 0.8 MiB of scratch, which a second-level cache holds. The wide one is an eighth
+of the default chunk.
 """
 
 
@@ -61,21 +65,24 @@ def apply(matrix: Symbols, shards: Sequence[bytes], field: Field) -> list[bytes]
     """
     if matrix.max() <= 1:
         return [add(_chosen(row, shards)) for row in matrix]
-    output_bytes = len(matrix) * len(shards[0])
-    if field.symbol_bytes == 1 and (len(matrix) == 1 or output_bytes <= MAX_TRANSLATED_BYTES):
+    is_little = matrix.size <= MAX_TRANSLATED and len(shards[0]) <= MAX_JOINED_BYTES
+    if field.symbol_bytes == 1 and (len(matrix) == 1 or is_little):
         return [add(_products(row, shards, field)) for row in matrix]
     return apply_packed(matrix, shards, field)
 
 
 def add(shards: Sequence[bytes]) -> bytes:
     """Return the XOR of shards of equal length, at least one."""
+    if len(shards) == 1:
+        return shards[0]
     if len(shards[0]) <= MAX_JOINED_BYTES:
         rows = np.frombuffer(b"".join(shards), np.uint8).reshape(len(shards), -1)
         joined: Bytes = np.bitwise_xor.reduce(rows, axis=0)
         return joined.tobytes()
-    total = np.frombuffer(shards[0], np.uint8).copy()
-    for shard in shards[1:]:
-        np.bitwise_xor(total, np.frombuffer(shard, np.uint8), out=total)
+    first, second, *others = [np.frombuffer(shard, np.uint8) for shard in shards]
+    total = first ^ second
+    for shard in others:
+        np.bitwise_xor(total, shard, out=total)
     return total.tobytes()
 
 
@@ -97,7 +104,7 @@ def apply_packed(matrix: Symbols, shards: Sequence[bytes], field: Field) -> list
     """Do what ``apply`` does with packed tables, whatever the matrix and the length."""
     inputs = [np.frombuffer(shard, np.uint8) for shard in shards]
     outputs = np.empty((len(matrix), len(shards[0])), np.uint8)
-    rows = PACKED_BYTES // field.symbol_bytes * PACKS
+    rows = PACKED_ROWS * PACKS // field.symbol_bytes
     for start in range(0, len(matrix), rows):
         part = slice(start, start + rows)
         _apply_pass(matrix[part], inputs, field, outputs[part])
@@ -106,104 +113,135 @@ def apply_packed(matrix: Symbols, shards: Sequence[bytes], field: Field) -> list
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Output rows that are computed side by side.
+    """One lane of up to 32 output rows, computed side by side.
 
     Attributes:
-        tables: Their products, for each lane by the value of the input byte.
+        places: Where in the tables an input lane is; lanes that add nothing are not there.
+        tables: What input lanes add, by the value of their byte.
         product: Room for the products of one lane of a block.
         total: Room for the sum over the lanes so far.
     """
 
-    tables: list[Words]
+    places: dict[int, int]
+    tables: Words
     product: Words
     total: Words
 
     def shortened(self, symbols: int) -> Pack:
         """Return the pack for a block of so many symbols."""
-        return Pack(self.tables, self.product[:symbols], self.total[:symbols])
-
-    def start(self, lane: int, index: NDArray[np.intp]) -> None:
-        """Begin a block with the products of a lane."""
-        # With any other mode than "clip", numpy goes through a buffer of its own.
-        self.tables[lane].take(index, 0, self.total, "clip")
+        return Pack(self.places, self.tables, self.product[:symbols], self.total[:symbols])
 
     def add(self, lane: int, index: NDArray[np.intp]) -> None:
-        """Add the products of another lane."""
-        self.tables[lane].take(index, 0, self.product, "clip")
-        np.bitwise_xor(self.total, self.product, self.total)
+        """Add the products of a lane; the first one begins a new sum."""
+        place = self.places.get(lane)
+        if place is None:
+            return
+        # With any other mode than "clip", numpy goes through a buffer of its own.
+        self.tables[place].take(index, 0, self.product if place else self.total, "clip")
+        if place:
+            np.bitwise_xor(self.total, self.product, self.total)
 
-    def unpack(self, field: Field, outputs: Bytes) -> None:
-        """Take the finished rows apart, into shards."""
-        width = field.symbol_bytes
-        packed = self.total.view(np.uint8).reshape(len(self.total), -1).T
-        for row, output in enumerate(outputs):
-            lanes = np.ascontiguousarray(packed[row * width : (row + 1) * width])
-            output[:] = field.shard(lanes)
+    def add_all(self, lanes: Bytes) -> None:
+        """Sum the products of all lanes at once, which takes scratch for all of them."""
+        tables = self.tables.reshape(-1, *self.tables.shape[2:])
+        starts = np.arange(0, len(tables), 256)[:, None]
+        products = tables.take(lanes[list(self.places)] + starts, 0, mode="clip")
+        np.bitwise_xor.reduce(products, 0, out=self.total)
+
+    def rows(self) -> Bytes:
+        """Return the finished rows."""
+        return self.total.view(np.uint8).reshape(len(self.total), -1).T
 
 
-def _make_pack(matrix: Symbols, field: Field, block: int) -> Pack:
-    """Return the pack of some rows of the matrix, for blocks of up to so many symbols."""
-    tables = packed_words(matrix, field)
+def _make_pack(images: Bytes, block: int) -> Pack:
+    """Return the pack for one lane of ``bit_images``, for blocks of up to so many symbols."""
+    lanes = np.flatnonzero(images.any(axis=(1, 2)))
+    tables = packed_words(images[lanes])
     shape = (block, *tables.shape[2:])
-    return Pack(list(tables), np.empty(shape, tables.dtype), np.empty(shape, tables.dtype))
+    places = {lane: place for place, lane in enumerate(lanes.tolist())}
+    return Pack(places, tables, np.empty(shape, tables.dtype), np.empty(shape, tables.dtype))
 
 
 def _apply_pass(matrix: Symbols, inputs: list[Bytes], field: Field, outputs: Bytes) -> None:
     """Compute the rows of a few packs, block by block."""
     size = outputs.shape[1]
-    rows = PACKED_BYTES // field.symbol_bytes
-    narrow = len(matrix) * field.symbol_bytes <= WORD_BYTES
+    narrow = len(matrix) <= WORD_BYTES
     block = min(NARROW_BLOCK if narrow else WIDE_BLOCK, size // field.symbol_bytes)
-    groups = [slice(start, start + rows) for start in range(0, len(matrix), rows)]
-    packs = [_make_pack(matrix[group], field, block) for group in groups]
+    groups = [slice(start, start + PACKED_ROWS) for start in range(0, len(matrix), PACKED_ROWS)]
+    packs = [
+        [_make_pack(images, block) for images in bit_images(matrix[group], field)]
+        for group in groups
+    ]
     index = np.empty(block, np.intp)
     step = block * field.symbol_bytes
     for start in range(0, size, step):
         part = slice(start, min(start + step, size))
         symbols = (part.stop - start) // field.symbol_bytes
-        current = [pack.shortened(symbols) for pack in packs]
-        _sum_products(current, [shard[part] for shard in inputs], field, index[:symbols])
-        for group, pack in zip(groups, current, strict=True):
-            pack.unpack(field, outputs[group, part])
+        current = [[pack.shortened(symbols) for pack in lanes] for lanes in packs]
+        _sum_products(
+            [pack for lanes in current for pack in lanes],
+            [shard[part] for shard in inputs],
+            field,
+            index[:symbols],
+        )
+        for group, lanes in zip(groups, current, strict=True):
+            _unpack(lanes, field, outputs[group, part])
 
 
 def _sum_products(
     packs: list[Pack], pieces: list[Bytes], field: Field, index: NDArray[np.intp]
 ) -> None:
     """Let the packs total the products of all lanes of a block."""
-    lanes = (lane for piece in pieces for lane in field.lanes(piece))
-    for number, lane in enumerate(lanes):
+    if len(pieces) * len(pieces[0]) <= MAX_LOOKUPS:
+        lanes = field.lanes(np.stack(pieces)).reshape(-1, len(index))
+        for pack in packs:
+            pack.add_all(lanes)
+        return
+    for number, lane in enumerate(lane for piece in pieces for lane in field.lanes(piece)):
         index[:] = lane  # lookups want machine words: widened once for all packs
         for pack in packs:
-            if number:
-                pack.add(number, index)
-            else:
-                pack.start(number, index)
+            pack.add(number, index)
 
 
-def packed_words(matrix: Symbols, field: Field) -> Words:
-    """Return the products of every input byte with all rows, side by side.
+def _unpack(packs: list[Pack], field: Field, outputs: Bytes) -> None:
+    """Take the finished lanes of some rows apart, into shards."""
+    lanes = np.empty((len(outputs), len(packs), len(packs[0].total)), np.uint8)
+    for number, pack in enumerate(packs):
+        lanes[:, number] = pack.rows()[: len(outputs)]
+    outputs[:] = field.shards(lanes)
 
-    Products are linear in the bits of a byte: those of single bits are multiplied, the rest are
-    sums.
 
-    Args:
-        matrix: Rows by shards; the rows' symbols take at most 32 bytes.
-        field: Where the coefficients live.
+def bit_images(matrix: Symbols, field: Field) -> Bytes:
+    """Return what each bit of an input byte adds to the rows.
+
+    Products are linear in the bits of a byte, so these tell all of them.
 
     Returns:
-        Words by (lane, value of the input byte), or, where they take more than one word, by (lane,
-        value, word). A lane is one byte of the symbols of one shard. The bytes of the words are
-        those of the rows' symbols in order, filled up with zeros to a power of two.
+        Bytes by (output lane, input lane, bit, row). A lane is one byte of the symbols; the input
+        lanes are those of all shards in order.
     """
-    used = len(matrix) * field.symbol_bytes
-    width = 1 << (used - 1).bit_length()
-    columns = np.ascontiguousarray(matrix.T)
-    tables = np.zeros((len(columns), field.symbol_bytes, 256, width), np.uint8)
-    for bit in range(8 * field.symbol_bytes):
-        images = field.multiply(columns, 1 << bit)
-        tables[:, bit // 8, 1 << bit % 8, :used] = images.view(np.uint8)
-    words: Words = tables.reshape(-1, 256, width).view(f"<u{min(width, WORD_BYTES)}")
+    bits = field.sheared(field.as_symbols(1 << np.arange(8 * field.symbol_bytes)))
+    products = field.sheared(field.multiply(matrix.T[:, None], bits[:, None]))
+    lanes = products.view(np.uint8).reshape(-1, 8, len(matrix), field.symbol_bytes)
+    return lanes.transpose(3, 0, 1, 2)
+
+
+def packed_words(images: Bytes) -> Words:
+    """Return what every value of an input byte adds to the rows, side by side.
+
+    Args:
+        images: What its single bits add, by (input lane, bit, row); at most 32 rows.
+
+    Returns:
+        Words by (input lane, value), or, where the rows take more than one word, by (input lane,
+        value, word). The bytes of the words are those of the rows in order, filled up with zeros to
+        a power of two.
+    """
+    rows = images.shape[2]
+    width = 1 << (rows - 1).bit_length()
+    tables = np.zeros((len(images), 256, width), np.uint8)
+    tables[:, [1 << bit for bit in range(8)], :rows] = images
+    words: Words = tables.view(f"<u{min(width, WORD_BYTES)}")
     for word in range(words.shape[2]):
         _fill_sums(words[:, :, word])
     return words if words.shape[2] > 1 else words[:, :, 0]

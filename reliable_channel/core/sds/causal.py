@@ -17,7 +17,7 @@ from typing import Final
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.sds.cycles import components
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.core.wire import HistoryEntry
@@ -168,6 +168,12 @@ class CausalOrder:
         self.edges += len(payload.unmet)
         for message_id in payload.unmet:
             self.waiting.setdefault(message_id, {})[payload.serial] = payload
+
+    def parked_without(self, key: SetKey, index: int) -> IncomingPayload | None:
+        """Return the parked payload with this key of which a data segment's id is not known, if there is one."""
+        sender = self.parked_of.get(key[0])
+        payloads = () if sender is None else sender.payloads.values()
+        return next((item for item in payloads if item.key == key and index not in item.ids), None)
 
     def unpark(self, payload: IncomingPayload) -> None:
         """Take a payload out of the parking lot; harmless when it is not there."""

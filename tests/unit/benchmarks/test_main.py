@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import sync_cost
+from benchmarks import reed_solomon_speed, segmentation_speed, sync_cost
+from benchmarks.reed_solomon_speed import Shape
 
 
 def test_the_table_has_a_row_for_each_size_and_the_floor(
@@ -29,17 +30,65 @@ def test_the_sync_table_is_markdown(
     assert all(line.startswith("|") for line in lines)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_parity_table_compares_with_zfec_or_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    peer = reed_solomon_speed.peer_library() if is_there else None
+    if is_there and peer is None:
+        pytest.skip(reed_solomon_speed.INSTALL_PEER)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(reed_solomon_speed, "peer_library", lambda: peer)
+    monkeypatch.setattr(reed_solomon_speed, "SHAPES", (Shape(4, 2, 64),))
+    assert command.main(["codes"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[1].strip() for row in rows] == ["encode", "decode"]
+    for row in rows:
+        assert [row[place].strip() == "-" for place in (2, 3, 4, 5, 6)] == (
+            [False] * 5 if is_there else [True, False, True, False, True]
+        )
+    assert (reed_solomon_speed.INSTALL_PEER in shown) is not is_there
+
+
+def test_the_segmentation_table_has_a_row_for_each_size(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segmentation_speed, "SIZES", (150_000, 250_000))
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command.main(["segmentation"]) == 0
+    shown = capsys.readouterr().out
+    assert len([line for line in shown.splitlines() if line.startswith("│")]) == 2
+
+
+def test_the_harm_table_leaves_out_what_a_code_cannot_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reed_solomon_speed, "HOSTILE_SHAPES", (Shape(128, 128, 64),))
+    assert command.main(["harm"]) == 0
+    shown = capsys.readouterr().out
+    assert "leopard" in shown
+    assert "reedsolo" not in shown
+
+
 def test_only_the_quick_ones_are_run_when_none_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_cost, "GROUPS", ())
     monkeypatch.setattr(command, "SIZES", (5,))
+    for name in ("SHAPES", "HOSTILE_SHAPES"):
+        monkeypatch.setattr(reed_solomon_speed, name, ())
+    monkeypatch.setattr(segmentation_speed, "SIZES", ())
     assert command.main([]) == 0
     shown = capsys.readouterr().out
-    assert "received with delivery" in shown
+    for title in ("received with delivery", "Reed-Solomon", "Segmentation", "CPU seconds for a"):
+        assert title in shown
     assert "participants" not in shown
 
 
 def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["machine", "nothing"]) == 2
-    assert capsys.readouterr().err == "no benchmark 'nothing'; there is: machine, sync, parity\n"
+    assert (
+        capsys.readouterr().err
+        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync\n"
+    )

@@ -66,6 +66,27 @@ def test_all_runs_of_a_case_are_together() -> None:
     assert [len(item.runs) for item in found] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    ("data_count", "loss", "count"),
+    [(1, 0.0, 0), (1, 0.1, 1), (1, 0.5, 6), (40, 0.1, 10), (2, 0.01, 1)],
+)
+def test_parity_is_enough_when_99_of_100_payloads_are_whole(
+    data_count: int, loss: float, count: int
+) -> None:
+    assert parity_saving.parity_needed(data_count, loss) == count
+
+
+def test_more_parity_than_data_is_no_advice() -> None:
+    assert list(parity_saving.needed_rows())[2] == "| 2 | 1: 0.5 | 1: 0.5 | 2: 1 | – | – |"
+
+
+def test_the_rate_in_the_table_gives_as_many_segments() -> None:
+    *_, row = parity_saving.needed_rows()
+    for cell in row.split(" | ")[1:]:
+        count, rate = cell.strip(" |").split(": ")
+        assert -(-round(float(rate) * 1_000_000) * 100 // 1_000_000) == int(count)
+
+
 def test_the_first_table_compares_every_group_with_and_without() -> None:
     cases = parity_saving.headline()
     assert len(cases) == 12

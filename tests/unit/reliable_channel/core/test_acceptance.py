@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.acceptance import Arrival
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import BodyRecord, DebtRecord, PendingRecord
 from reliable_channel.types import SECOND
@@ -92,7 +92,7 @@ def test_messages_that_another_response_group_answers_for_are_not_kept() -> None
 def test_what_is_forgotten_is_still_known_and_its_row_is_gone() -> None:
     machine = bob().machine
     acceptance, message = machine.acceptance, single("a", "b")
-    payload = IncomingPayload(serial=1, key=(ALICE, b"", 0, 1, 0, 1, 0), ephemeral=False)
+    payload = IncomingPayload(serial=1, key=SetKey(ALICE, b"", 0, 1, 0, 1, 0))
     known = acceptance.accept(message, 0, 1, Arrival(b"", b"h" * 32), logged=False)
     acceptance.join(payload, message, 0)
     acceptance.keep(message, payload)

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from reliable_channel.config import SegmentationConfig
+from reliable_channel.core.assembly import MAX_ASSEMBLIES
+from reliable_channel.core.payload import SEGMENT_OCTETS
 from reliable_channel.core.requests import RequestState
+from reliable_channel.core.sds.log import history_octets
 from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import (
     MessageLostEvent,
@@ -17,11 +20,18 @@ from reliable_channel.events import (
     event_from_record,
     event_to_record,
 )
-from reliable_channel.records import CompletedRecord, EventRecord, LostRecord, PendingRecord
+from reliable_channel.records import (
+    CompletedRecord,
+    EventRecord,
+    LostRecord,
+    ParityRecord,
+    PendingRecord,
+)
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
     CAROL,
+    DAY,
     HELLO,
     NO_FILTER,
     NOW,
@@ -258,24 +268,25 @@ def test_a_rebuilt_first_segment_keeps_its_dependencies() -> None:
 
 
 def test_what_claimed_to_be_ephemeral_says_nothing_about_the_time_of_rebuilt_segments() -> None:
-    """A copy without Lamport time gives way to the first content segment, and leaves nothing behind."""
+    """A copy without Lamport time is of another set, whatever comes first."""
     receiver = settled()
     messages = messages_of(PAYLOAD, parity_count=2, lamport=NOW_MS + 20_000)
     copy = replace(messages[2], lamport_timestamp=None, causal_history=entries("x", "y"))
     receiver.receive(copy, messages[0])
-    (payload,) = receiver.machine.reassembler.sets.values()
-    assert payload.octets == 64
+    octets = {item.ephemeral: item.octets for item in receiver.machine.reassembler.sets.values()}
+    assert octets == {True: 22 + SEGMENT_OCTETS, False: 64 + SEGMENT_OCTETS}
     receiver.receive(*messages[3:])
+    assert receiver.received == [PAYLOAD]
     known = receiver.machine.state.log.known
     lamports = [known[message.message_id].lamport for message in messages[:3]]
     assert lamports == [NOW_MS + 20_000 + place for place in range(3)]
 
 
 @pytest.mark.parametrize("missing", [None, 0, 1])
-def test_only_where_data_is_missing_does_a_payload_depend_on_what_parity_names(
+def test_only_where_the_first_segment_is_missing_does_a_payload_depend_on_what_parity_names(
     missing: int | None,
 ) -> None:
-    """Anybody can send parity; what every data segment itself names is all that its payload waits for."""
+    """Anybody can send parity; it names what the first segment names, which says so itself when it is there."""
     receiver = settled()
     *data, parity = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
     last = data.pop() if missing is None else None
@@ -289,8 +300,60 @@ def test_only_where_data_is_missing_does_a_payload_depend_on_what_parity_names(
     receiver.receive(parity)
     if last is not None:
         receiver.receive(last)
-    assert receiver.received == ([PAYLOAD] if missing is None else [])
-    assert receiver.status().parked_messages == (missing is not None)
+    assert receiver.received == ([] if missing == 0 else [PAYLOAD])
+    assert receiver.status().parked_messages == (missing == 0)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_forged_parity_names_is_nobodys_word(*, restart: bool) -> None:
+    """Only the parity with which the payload was put together says what its first segment depends on."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD, parity_count=2, lamport=NOW_MS + 20_000, history=[entry("before")]
+    )
+    segments = cut(PAYLOAD, parity_count=2)
+    forged = ephemeral_message(replace(segments[3], payload=b"!" * 64), history=entries("made up"))
+    receiver.receive(messages[1], forged, messages[2])
+    if restart:
+        receiver = receiver.reopened()
+    receiver.receive(messages[4], single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received[-2:] == [b"before", PAYLOAD]
+    assert receiver.rows_of(PendingRecord) == receiver.rows_of(ParityRecord) == []
+
+
+@pytest.mark.parametrize("parity_first", [True, False])
+@pytest.mark.parametrize("content_first", [True, False])
+def test_a_copy_that_claims_to_be_ephemeral_keeps_no_parity_away(
+    *, content_first: bool, parity_first: bool
+) -> None:
+    """Nothing tells an ephemeral payload's parity from another's: it goes where content is."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    copies = [ephemeral_message(segment) for segment in cut(PAYLOAD)]
+    parity = messages.pop()
+    pairs = [messages[2], copies[0]] if content_first else [copies[0], messages[2]]
+    receiver.receive(*([parity, *pairs] if parity_first else [*pairs, parity]))
+    assert receiver.status().incomplete_payloads == 2
+    receiver.receive(messages[1])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.status().incomplete_payloads == 1
+    event = receiver.of(MessageReceivedEvent)[-1]
+    assert not event.ephemeral
+
+
+def test_more_segments_for_an_index_that_is_held_keep_no_set_alive() -> None:
+    """WIRE: time without progress; who sends them would keep a dead set for ever."""
+    receiver = settled()
+    segments = cut(PAYLOAD, parity_count=1)
+    first, _, _, parity = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    receiver.receive(first, parity)
+    for mark in (b"!", b"?"):
+        receiver.advance(DAY // 48)
+        receiver.receive(
+            content_message(replace(segments[0], payload=mark * 64), lamport=NOW_MS + 20_000),
+            ephemeral_message(replace(segments[3], payload=mark * 64)),
+        )
+    assert [reason for _, reason in receiver.lost] == ["incomplete_timeout"]
 
 
 def test_a_segment_that_goes_does_not_take_along_what_parity_names() -> None:
@@ -334,13 +397,23 @@ def test_nothing_is_inferred_for_senders_without_wrap_time() -> None:
     receiver = settled()
     messages = [
         replace(message, causal_history=())
-        for message in messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0)
+        for message in messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, salt_ns=NOW)
     ]
     receiver.receive(messages[1], messages[2], messages[3])
     assert receiver.received == [PAYLOAD]
     assert receiver.of(MessageReceivedEvent)[0].message_id == messages[1].message_id
     assert messages[0].message_id not in receiver.machine.state.log
     assert receiver.counted("segments_rebuilt") == 0
+
+
+def test_ids_that_are_hashes_of_the_content_are_inferred_too() -> None:
+    """docs/adr/0007: with message_id="content" what parity repaired is acknowledged like any other."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, lamport=NOW_MS + 20_000)
+    receiver.receive(messages[1], messages[2], messages[3])
+    assert receiver.received == [PAYLOAD]
+    assert messages[0].message_id in list(receiver.machine.state.debt)
+    assert receiver.counted("segments_rebuilt") == 1
 
 
 def test_a_received_segment_under_a_wrong_id_stops_all_inference() -> None:
@@ -447,7 +520,35 @@ def test_a_forged_segment_keeps_none_of_the_true_ones_away(
     assert receiver.machine.acceptance.payloads == {}
     assert receiver.machine.causal.holder == {}
     assert receiver.machine.reassembler.octets == 0
-    assert receiver.machine.reassembler.sender_octets == {}
+    assert receiver.machine.reassembler.senders == {}
+
+
+def test_a_forged_segment_in_the_place_of_a_lost_one_is_forgotten() -> None:
+    """Parity fills the place; the id that was acknowledged meanwhile is nobody's."""
+    receiver = bob()
+    true = messages_of(PAYLOAD, parity_count=2)
+    false = content_message(forged(1, count=5), history=entries("junk"))
+    receiver.receive(false, true[0], true[2], true[3])
+    assert receiver.received == [PAYLOAD]
+    log = receiver.machine.state.log
+    assert set(log.known) == {item.message_id for item in true[:3]}
+    assert log.newest(9) == tuple(item.message_id for item in true[:3])
+    assert receiver.rows_of(PendingRecord) == []
+    assert receiver.machine.causal.holder == {}
+    assert receiver.machine.reassembler.senders == {}
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_payload_that_waits_counts_its_bytes_and_histories_only(parity: int) -> None:
+    receiver = settled()
+    true = messages_of(
+        PAYLOAD, parity_count=parity, lamport=NOW_MS + 20_000, history=entries("before")
+    )
+    false = content_message(forged(0, count=3 + parity), lamport=NOW_MS + 20_000)
+    receiver.receive(false, *true[parity:])
+    (payload,) = receiver.machine.causal.parked.values()
+    named = sum(history_octets(item.causal_history) for item in true[parity : 3 + parity])
+    assert payload.octets == len(PAYLOAD) + named
 
 
 @pytest.mark.parametrize("true_first", [False, True])
@@ -482,7 +583,7 @@ def test_one_segment_has_a_bounded_number_of_payloads_put_together() -> None:
         for number in range(4):
             before = receiver.counted("assemblies_failed")
             receiver.receive(content_message(forged(index, bytes([48 + number]))))
-            assert receiver.counted("assemblies_failed") - before <= 8
+            assert receiver.counted("assemblies_failed") - before <= MAX_ASSEMBLIES
     assert receiver.counted("assemblies_failed") >= 20
 
 

@@ -9,7 +9,13 @@ import sys
 
 import pytest
 
-from reliable_channel.core.hashing import JOIN_LIMIT_BYTES, keccak256, keccak256_parts
+from reliable_channel.core.hashing import (
+    JOIN_LIMIT_BYTES,
+    MAX_LENGTHS,
+    keccak256,
+    keccak256_parts,
+    zeros_until,
+)
 
 ABC = "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
 
@@ -47,6 +53,28 @@ def test_hash_is_not_the_standardised_sha3() -> None:
 )
 def test_hash_of_parts_is_the_hash_of_the_whole(parts: tuple[bytes, ...]) -> None:
     assert keccak256_parts(*parts) == keccak256(b"".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("zeros", "limit", "found"),
+    [
+        (0, 0, True),
+        (0, 9, True),
+        (9, 9, True),
+        (10, 9, False),
+        (MAX_LENGTHS - 1, 150_000, True),
+        (MAX_LENGTHS, 150_000, False),
+        (149_999, 150_000, False),
+        (150_000, 150_000, True),
+        (MAX_LENGTHS - 1, MAX_LENGTHS, True),
+        (MAX_LENGTHS, MAX_LENGTHS, True),
+        (MAX_LENGTHS, MAX_LENGTHS + 1, False),
+    ],
+)
+def test_the_fewest_zeros_are_tried_and_the_most(zeros: int, limit: int, *, found: bool) -> None:
+    """docs/adr/0013: each length in between costs a permutation, and a chunk has room for 150,000."""
+    digest = keccak256(b"data" + bytes(zeros))
+    assert zeros_until(b"data", digest, limit) == (zeros if found else None)
 
 
 def test_environment_does_not_choose_the_implementation() -> None:

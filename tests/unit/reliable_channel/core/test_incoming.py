@@ -9,11 +9,12 @@ import pytest
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.hashing import keccak256
+from reliable_channel.core.payload import SEGMENT_OCTETS
 from reliable_channel.core.sds.bloom import BloomFilter
-from reliable_channel.core.wire import HistoryEntry, SdsMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent, SenderIdConflictEvent
-from reliable_channel.records import LogRecord, LostRecord, PendingRecord
-from reliable_channel.types import SECOND
+from reliable_channel.records import LogRecord, LostRecord, ParityRecord, PendingRecord
+from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
     ALICE,
     BOB,
@@ -105,10 +106,44 @@ REFUSED: dict[str, tuple[SdsMessage | bytes, str]] = {
         ephemeral_message(replace(SPARE, parity_segment_count=0)),
         "parity_without_count",
     ),
+    "data with an index of parity": (
+        content_message(replace(FIRST, parity_segment_count=2, parity_segment_index=1)),
+        "index_of_other_class",
+    ),
+    "parity with an index of data": (
+        ephemeral_message(replace(SPARE, data_segment_index=1)),
+        "index_of_other_class",
+    ),
+    "more leopard than data": (
+        content_message(replace(FIRST, parity_segment_count=4, parity_code=0)),
+        "parity_count",
+    ),
+    "256 segments of reedsolo": (
+        ephemeral_message(replace(SPARE, parity_segment_count=253)),
+        "parity_count",
+    ),
+    "a code without parity": (
+        content_message(replace(FIRST, parity_segment_count=0, parity_code=1)),
+        "parity_code_without_count",
+    ),
+    "parity of an unknown code": (
+        ephemeral_message(replace(SPARE, parity_code=2)),
+        "unknown_parity_code",
+    ),
+    "parity of one segment": (
+        ephemeral_message(cut(b"x" * 64, parity_count=1)[1]),
+        "parity_of_one_segment",
+    ),
     "257 segments": (content_message(replace(FIRST, data_segment_count=256)), "too_many_segments"),
     "an empty segment": (content_message(replace(FIRST, payload=b"")), "empty_segment"),
     "a length that cannot be": (
         content_message(replace(FIRST, original_payload_length=500)),
+        "length",
+    ),
+    "a last segment of chunks above the network limit": (
+        content_message(
+            replace(FIRST, data_segment_index=2, original_payload_length=(1 << 64) - 2)
+        ),
         "length",
     ),
     "a segment above the network limit": (
@@ -456,6 +491,126 @@ def test_a_refused_segment_can_come_again_when_there_is_room() -> None:
     assert receiver.received == [PAYLOAD, PAYLOAD]
 
 
+def tiny(sender_id: str, number: int, lamport: int, count: int = 2) -> SdsMessage:
+    """Return the first segment, of one byte, of a payload that nobody goes on with."""
+    segment = SegmentMessage(
+        entire_message_hash=b"h" * 32,
+        data_segment_count=count,
+        payload=b"x",
+        wrap_time_ns=NOW + number,
+    )
+    return content_message(segment, sender_id=sender_id, lamport=lamport)
+
+
+@pytest.mark.parametrize("names", [1, 2])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_payload_without_progress_gives_its_place_to_a_new_one(
+    names: int, *, restart: bool
+) -> None:
+    """Of everybody's where all places are taken, of the sender's own where it has no more."""
+    receiver = settled(
+        segmentation=SegmentationConfig(
+            max_incomplete_payloads=4, max_incomplete_payloads_per_sender=5 - names
+        )
+    )
+    full = ["incomplete_payloads_full", "incomplete_payloads_of_sender_full"]
+    taken = [tiny(CAROL, number, NOW_MS + 20_000) for number in range(3)]
+    if names == 1:
+        taken.append(tiny(CAROL, 3, NOW_MS + 20_000))
+    else:
+        taken.append(tiny("dave", 3, NOW_MS + 20_000))
+    receiver.receive(*taken[:2])
+    receiver.advance(SECOND)
+    receiver.receive(*taken[2:])
+    honest = messages_of(PAYLOAD, lamport=NOW_MS + 60_000, sender_id=CAROL, wrap_time_ns=NOW + 9)
+    receiver.receive(honest[0])
+    assert receiver.dropped().keys() <= set(full)
+    assert sum(receiver.dropped().values()) == 1
+    assert receiver.lost == []
+    if restart:
+        receiver = receiver.reopened()
+        receiver.advance(SECOND)
+        assert receiver.machine.reassembler.segments == 4
+        assert receiver.machine.reassembler.octets > 4 * SEGMENT_OCTETS
+    receiver.advance(59 * SECOND)
+    receiver.receive(honest[0])
+    assert receiver.status().incomplete_payloads == 4
+    assert receiver.counted("incomplete_dropped") == 1
+    ((message_id, reason),) = receiver.lost
+    assert reason == "incomplete_payloads_full"
+    assert message_id in {item.message_id for item in taken}
+    assert message_id not in receiver.machine.state.log
+    receiver.receive(*honest[1:])
+    assert receiver.received == [PAYLOAD]
+
+
+def test_a_sender_with_too_many_payloads_loses_its_own() -> None:
+    receiver = settled(segmentation=SegmentationConfig(max_incomplete_payloads_per_sender=2))
+    others = [tiny("dave", 1, NOW_MS + 20_000), *(tiny(CAROL, place, NOW_MS) for place in (1, 2))]
+    receiver.receive(others[0])
+    receiver.advance(SECOND)
+    receiver.receive(*others[1:])
+    receiver.advance(60 * SECOND)
+    receiver.receive(tiny(CAROL, 3, NOW_MS))
+    assert receiver.lost == [(others[1].message_id, "incomplete_payloads_full")]
+    assert receiver.dropped() == {}
+
+
+def test_who_fills_the_table_keeps_no_payload_away() -> None:
+    """Invented names open a tiny payload every 3 s; a rate-limited sender goes on every 10 minutes."""
+    receiver = settled(sds=replace(NO_FILTER, dependency_timeout_ms=2 * 3_600_000))
+    slow = messages_of(bytes(range(256)) * 10, lamport=NOW_MS + 100_000)
+    assert len(slow) == 40
+    quick = messages_of(PAYLOAD, sender_id=CAROL, wrap_time_ns=NOW + 5, lamport=NOW_MS + 60_000)
+    number = 0
+    for place, message in enumerate(slow):
+        for _ in range(200):
+            number += 1
+            receiver.receive(tiny(f"m{number % 4}", number, receiver.now // MS))
+            receiver.advance(3 * SECOND)
+        receiver.receive(message)
+        if 20 <= place < 23:
+            receiver.receive(quick[place - 20])
+    assert receiver.status().incomplete_payloads > 200
+    assert receiver.received == [PAYLOAD, bytes(range(256)) * 10]
+    assert receiver.dropped() == {}
+    assert {reason for _, reason in receiver.lost} <= {
+        "incomplete_payloads_full",
+        "incomplete_timeout",
+    }
+
+
+def test_segments_that_nobody_goes_on_with_leave_the_log_its_share() -> None:
+    """Ids of incomplete payloads cannot be evicted: in their stead all others would be."""
+    receiver = settled(
+        sds=replace(NO_FILTER, max_known_ids=1024),
+        segmentation=SegmentationConfig(max_total_segments=128),
+    )
+    honest = [
+        content_message(
+            cut(f"honest {number}".encode(), wrap_time_ns=NOW + number)[0],
+            sender_id=CAROL,
+            lamport=NOW_MS + 20_000 + number,
+        )
+        for number in range(400)
+    ]
+    receiver.receive(*honest)
+    for name in ("m0", "m1", "m2"):
+        for number in range(300):
+            segment = SegmentMessage.decode(tiny(name, number // 120, 0, 128).content or b"")
+            segment = replace(segment, data_segment_index=number % 120)
+            receiver.receive(content_message(segment, sender_id=name, lamport=NOW_MS + 21_000))
+    assert receiver.dropped() == {
+        "incomplete_segments_of_sender_full": 44,
+        "incomplete_segments_full": 344,
+    }
+    assert receiver.machine.reassembler.segments == 512
+    before = len(receiver.received)
+    receiver.receive(*honest)
+    assert len(receiver.received) == before == 400
+    assert receiver.counted("duplicates") == 400
+
+
 def test_256_segments_are_accepted() -> None:
     """WIRE: we send at most 255 segments and accept 256."""
     payload = bytes(number % 251 for number in range(256 * 64))
@@ -495,7 +650,9 @@ def test_what_only_parity_names_is_fetched_too(*, parity_first: bool) -> None:
 
 def test_a_segment_that_was_rebuilt_without_its_id_is_acknowledged_when_it_comes() -> None:
     receiver = settled()
-    messages = messages_of(PAYLOAD, parity_count=1, wrap_time_ns=0, lamport=NOW_MS + 20_000)
+    messages = messages_of(
+        PAYLOAD, parity_count=1, wrap_time_ns=0, salt_ns=NOW, lamport=NOW_MS + 20_000
+    )
     receiver.receive(messages[1], messages[2], messages[3])
     # The second segment names the first, and nothing tells that it is of the same payload.
     assert receiver.received == []
@@ -504,6 +661,31 @@ def test_a_segment_that_was_rebuilt_without_its_id_is_acknowledged_when_it_comes
     assert receiver.received == [PAYLOAD, b"after"]
     assert receiver.counted("late_segments") == 1
     assert messages[0].message_id in list(receiver.machine.state.debt)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_names_a_late_segment_waits_for_its_payload(*, restart: bool) -> None:
+    """Causal order is of whole payloads: a parked one's segment that comes late is not delivered yet."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD,
+        parity_count=1,
+        wrap_time_ns=0,
+        salt_ns=NOW,
+        lamport=NOW_MS + 20_000,
+        history=[entry("before")],
+    )
+    receiver.receive(messages[0], messages[1], messages[3])
+    receiver.receive(single("after", messages[2].message_id, lamport=NOW_MS + 30_000))
+    receiver.receive(messages[2])
+    if restart:
+        receiver = receiver.reopened()
+    assert receiver.received == []
+    assert receiver.status().parked_messages == 2
+    assert messages[2].message_id not in receiver.machine.state.log.newest(9)
+    receiver.receive(single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received == [b"before", PAYLOAD, b"after"]
+    assert receiver.rows_of(PendingRecord) == receiver.rows_of(ParityRecord) == []
 
 
 def test_without_wrap_time_a_payload_sent_again_is_delivered_again() -> None:
@@ -540,6 +722,14 @@ def test_the_parity_of_one_segment_is_no_second_message() -> None:
     assert data.payload == parity.payload
     receiver.receive(content_message(data), ephemeral_message(parity))
     assert receiver.received == [b"x" * 64]
+
+
+def test_data_beside_parity_of_an_unknown_code_makes_the_payload() -> None:
+    receiver = bob()
+    segments = [replace(item, parity_code=2) for item in cut(PAYLOAD, parity_count=1)]
+    receiver.receive(ephemeral_message(segments[3]), *map(content_message, segments[:3]))
+    assert receiver.dropped() == {"unknown_parity_code": 1}
+    assert receiver.received == [PAYLOAD]
 
 
 # --- Ephemeral messages --------------------------------------------------------------------------

@@ -47,6 +47,27 @@ def test_choosing_the_first_candidate_changes_nothing() -> None:
     assert [item.message_id for item in payload.candidates(1)] == ["m1", "rival"]
 
 
+def test_what_is_no_part_of_the_whole_becomes_a_rival() -> None:
+    """The place of one that was left out is filled from parity, and its id is nobody's."""
+    payload = contested()
+    chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
+    whole = {0: payload.data[0], 1: b"rebuilt", 2: payload.data[2]}
+    payload.settle(whole, chosen, {0: b"parity"})
+    assert payload.parity == {0: b"parity"}
+    assert payload.data == whole
+    assert set(payload.ids) == set(payload.lamports) == set(payload.histories) == {0, 2}
+    assert [item.message_id for item in payload.rivals[1]] == ["m1", "rival"]
+    assert set(payload.dependencies) == {"before 0", "before 2"}
+
+
+def test_what_was_left_out_and_has_the_right_bytes_keeps_its_place() -> None:
+    payload = contested()
+    chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
+    payload.settle({**payload.data, 1: b"other"}, chosen, {})
+    assert payload.ids[1] == "rival"
+    assert [item.message_id for item in payload.rivals[1]] == ["m1"]
+
+
 def test_a_dropped_id_leaves_the_others() -> None:
     payload = contested()
     payload.drop_id("m0")

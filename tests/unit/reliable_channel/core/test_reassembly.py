@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from reliable_channel.config import SegmentationConfig
-from reliable_channel.core.payload import IncomingPayload
-from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.payload import SEGMENT_OCTETS, HeldParity, IncomingPayload
+from reliable_channel.core.reassembly import Reassembler, Usage, set_digest
 from tests.support.builders import ALICE, BOB, cut, offer
 
 PAYLOAD = bytes(range(150))
@@ -65,7 +66,7 @@ def test_four_different_segments_are_held_for_one_index() -> None:
                 offer(reassembler, replace(segment, payload=mark * 64)), IncomingPayload
             )
         assert offer(reassembler, replace(segment, payload=b"5" * 64)) == "conflicting_segment"
-        assert reassembler.octets == before + 4 * 64
+        assert reassembler.octets == before + 4 * (64 + SEGMENT_OCTETS)
 
 
 def test_the_same_parity_is_held_once() -> None:
@@ -94,17 +95,19 @@ def test_sets_are_limited_per_sender_so_that_others_still_get_in() -> None:
 
 
 def test_bytes_are_limited_in_all() -> None:
-    reassembler = Reassembler(SegmentationConfig(max_incomplete_bytes=64 * KIB))
+    bound = 64 * KIB + 2 * SEGMENT_OCTETS
+    reassembler = Reassembler(SegmentationConfig(max_incomplete_bytes=bound))
     big = [cut(b"x" * 96 * KIB, chunk=32 * KIB, wrap_time_ns=number) for number in (1, 2)]
     assert isinstance(offer(reassembler, big[0][0], "a"), IncomingPayload)
     assert isinstance(offer(reassembler, big[0][1], "b"), IncomingPayload)
-    assert reassembler.octets == 64 * KIB  # the bound itself is allowed
+    assert reassembler.octets == bound  # the bound itself is allowed
     assert offer(reassembler, big[1][0], "c") == "incomplete_bytes_full"
     assert offer(reassembler, big[0][2], "a") == "incomplete_bytes_full"
 
 
 def test_bytes_are_limited_per_sender_so_that_others_still_get_in() -> None:
-    reassembler = Reassembler(SegmentationConfig(max_incomplete_bytes_per_sender=64 * KIB))
+    bound = 64 * KIB + 2 * SEGMENT_OCTETS
+    reassembler = Reassembler(SegmentationConfig(max_incomplete_bytes_per_sender=bound))
     big = cut(b"x" * 96 * KIB, chunk=32 * KIB)
     assert isinstance(offer(reassembler, big[0]), IncomingPayload)
     assert isinstance(offer(reassembler, big[1]), IncomingPayload)
@@ -116,16 +119,127 @@ def test_what_a_set_took_is_given_back_when_it_goes() -> None:
     reassembler = Reassembler(SegmentationConfig())
     payloads = [offer(reassembler, cut(PAYLOAD, wrap_time_ns=number)[0]) for number in (1, 2)]
     offer(reassembler, cut(PAYLOAD, wrap_time_ns=1)[2])
-    assert reassembler.octets == 64 + 22 + 64
-    assert reassembler.sender_octets == {ALICE: 150}
-    assert reassembler.sender_sets == {ALICE: 2}
+    assert reassembler.octets == 64 + 22 + 64 + 3 * SEGMENT_OCTETS
+    assert reassembler.segments == 3
+    assert reassembler.senders == {ALICE: Usage(2, 3, reassembler.octets)}
     for payload in payloads:
         assert isinstance(payload, IncomingPayload)
         reassembler.remove(payload)
     assert reassembler.octets == 0
     assert not reassembler.sets
-    assert not reassembler.sender_octets
-    assert not reassembler.sender_sets
+    assert reassembler.segments == 0
+    assert not reassembler.senders
+
+
+def test_segments_are_limited_in_all_and_per_sender() -> None:
+    """Ids of incomplete payloads are not evicted: half of those that are known are left to the log."""
+    reassembler = Reassembler(SegmentationConfig(max_total_segments=4), max_known_ids=16)
+    assert (reassembler.max_segments, reassembler.max_segments_per_sender) == (8, 4)
+    for sender in (ALICE, BOB):
+        for number in range(4):
+            segment = cut(PAYLOAD, wrap_time_ns=number + 1)[0]
+            assert isinstance(offer(reassembler, segment, sender), IncomingPayload)
+        if sender == ALICE:
+            reason = "incomplete_segments_of_sender_full"
+            assert offer(reassembler, cut(PAYLOAD)[0], sender) == reason
+            assert offer(reassembler, cut(PAYLOAD, wrap_time_ns=1)[1], sender) == reason
+    assert offer(reassembler, cut(PAYLOAD)[0], "carol") == "incomplete_segments_full"
+    assert (
+        offer(reassembler, cut(PAYLOAD, parity_count=1)[3], "carol") == "incomplete_segments_full"
+    )
+
+
+def test_there_is_always_room_for_the_segments_of_one_payload() -> None:
+    reassembler = Reassembler(SegmentationConfig(), max_known_ids=64)
+    assert (reassembler.max_segments, reassembler.max_segments_per_sender) == (256, 256)
+    reassembler = Reassembler(SegmentationConfig())
+    assert (reassembler.max_segments, reassembler.max_segments_per_sender) == (50_000, 25_000)
+
+
+def test_a_segment_costs_more_than_its_payload() -> None:
+    """Without it, tiny segments would take a hundred times the memory that is counted."""
+    bound = 64 * KIB
+    reassembler = Reassembler(SegmentationConfig(max_incomplete_bytes_per_sender=bound))
+    taken = 0
+    for number in range(256):
+        segment = replace(cut(b"x" * 300)[0], data_segment_count=256, original_payload_length=0)
+        segment = replace(segment, data_segment_index=number, payload=b"x")
+        taken += isinstance(offer(reassembler, segment), IncomingPayload)
+    assert taken == bound // (1 + SEGMENT_OCTETS)
+
+
+def recounted(reassembler: Reassembler) -> tuple[int, int]:
+    """Return how many segments are held and their bytes, histories left out."""
+    chunks = [
+        chunk
+        for payload in reassembler.sets.values()
+        for chunk in (
+            *payload.data.values(),
+            *payload.parity.values(),
+            *(item.chunk for items in payload.rivals.values() for item in items),
+            *(chunk for chunks in payload.parity_rivals.values() for chunk in chunks),
+        )
+    ]
+    return len(chunks), sum(map(len, chunks)) + SEGMENT_OCTETS * len(chunks)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_counted_is_what_is_held(seed: int) -> None:
+    rng = Random(seed)
+    reassembler = Reassembler(SegmentationConfig())
+    for step in range(200):
+        payloads = list(reassembler.sets.values())
+        choice = rng.random()
+        if choice < 0.8 or not payloads:
+            segment = rng.choice(cut(PAYLOAD, parity_count=2, wrap_time_ns=rng.randint(1, 3)))
+            segment = replace(segment, payload=rng.randbytes(len(segment.payload)))
+            payload = offer(reassembler, segment, rng.choice([ALICE, BOB]))
+            if isinstance(payload, IncomingPayload) and not segment.is_parity:
+                payload.enter(segment.data_segment_index, f"m{step}", step, ())
+        elif choice < 0.9:
+            payload = rng.choice(payloads)
+            if payload.ids:
+                reassembler.take_back(payload, rng.choice(list(payload.ids.values())))
+        else:
+            reassembler.remove(rng.choice(payloads))
+        held = reassembler.sets.values()
+        counted = (reassembler.segments, reassembler.octets)
+        assert counted == recounted(reassembler)
+        assert counted == (
+            sum(item.segments for item in held),
+            sum(item.octets for item in held),
+        )
+        assert reassembler.senders == {
+            sender: Usage(
+                len(own), sum(item.segments for item in own), sum(item.octets for item in own)
+            )
+            for sender in {item.sender_id for item in held}
+            for own in [[item for item in held if item.sender_id == sender]]
+        }
+
+
+# --- Which set may lose its place ----------------------------------------------------------------
+
+
+def test_the_smallest_of_those_without_progress_may_lose_its_place() -> None:
+    reassembler = Reassembler(SegmentationConfig())
+    made = {}
+    for name, sender, count, progress in (
+        ("small", ALICE, 1, 100),
+        ("older", ALICE, 1, 90),
+        ("larger", BOB, 2, 10),
+        ("newer", BOB, 1, 101),
+    ):
+        for segment in cut(PAYLOAD, wrap_time_ns=progress)[:count]:
+            payload = offer(reassembler, segment, sender)
+            assert isinstance(payload, IncomingPayload)
+            payload.progress_ns = progress
+            made[name] = payload
+    assert reassembler.stale(None, 100) is made["older"]
+    assert reassembler.stale(None, 50) is made["larger"]
+    assert reassembler.stale(None, 9) is None
+    assert reassembler.stale(BOB, 100) is made["larger"]
+    assert reassembler.stale("carol", 100) is None
 
 
 # --- When a set is complete ----------------------------------------------------------------------
@@ -144,13 +258,33 @@ def test_a_set_needs_as_many_segments_as_there_is_data_and_one_of_data() -> None
     assert reassembler.is_complete(payload)
 
 
-def test_a_set_that_begins_ephemeral_ends_with_the_first_segment_in_causal_order() -> None:
-    """Parity is ephemeral; what it helps is not."""
+def test_parity_belongs_to_the_set_with_content_or_waits_for_it() -> None:
+    """Parity is ephemeral; what it helps is so or is not."""
+    reassembler = Reassembler(SegmentationConfig())
+    data = cut(PAYLOAD, parity_count=1)[0]
+    key = reassembler.key_of(ALICE, data)
+    assert not key.ephemeral
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key.sibling
+    reassembler.add(key.sibling, data)
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key.sibling
+    reassembler.add(key, data)
+    assert reassembler.home(key) == reassembler.home(key.sibling) == key
+
+
+def test_parity_that_was_given_away_is_not_counted_any_more() -> None:
     reassembler = Reassembler(SegmentationConfig())
     data, parity = cut(PAYLOAD, parity_count=1)[::3]
-    key = reassembler.key_of(ALICE, parity)
-    assert reassembler.add(key, parity, ephemeral=True).ephemeral
-    assert not reassembler.add(key, data, ephemeral=False).ephemeral
+    rival = replace(parity, payload=b"!" * 64)
+    for segment in (data, parity, rival):
+        payload = offer(reassembler, segment)
+        assert isinstance(payload, IncomingPayload)
+        if segment.is_parity:
+            payload.enter_parity(HeldParity(1, 0, segment.payload, (), 1))
+    given = reassembler.give_parity(payload)
+    assert [item.chunk for item in given] == [parity.payload, rival.payload]
+    assert payload.parity == payload.parity_rivals == {}
+    assert (payload.segments, payload.octets) == (1, 64 + SEGMENT_OCTETS)
+    assert (reassembler.segments, reassembler.octets) == (1, 64 + SEGMENT_OCTETS)
 
 
 # --- What is remembered --------------------------------------------------------------------------

@@ -153,6 +153,35 @@ def test_timeouts_in_which_others_went_first_stay_used() -> None:
     assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
 
 
+@pytest.mark.parametrize("message_id", ["salted", "content"])
+@pytest.mark.parametrize("code", ["reedsolo", "leopard"])
+def test_parity_that_waited_goes_out_after_the_restart(code: Any, message_id: Any) -> None:
+    """Also when the settings have changed meanwhile: it is of the code that its data names."""
+    settings = replace(PARITY, parity_code=code)
+    sds = replace(NO_FILTER, message_id=message_id, max_in_flight=1)
+    sender, receiver = alice(segmentation=settings, sds=sds), bob(sds=sds)
+    request_id = sender.send(PAYLOAD)
+    sender.published(f"{request_id}:1")
+    assert len(sender.sent_since(0)) == 2
+    again = alice(now=sender.now, snapshot=sender.snapshot(), sds=sds)
+    again.published()
+    assert again.sent_since(0) == [f"{request_id}:{number}" for number in (2, 3, 4, 5)]
+    deliver([receiver], again.transmissions[2:])
+    assert receiver.received == []
+    deliver([receiver], sender.transmissions[:1])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.counted("parity_recoveries") == 1
+
+
+def test_once_all_data_is_sent_parity_is_not_made_anew() -> None:
+    sender = alice(segmentation=PARITY)
+    sender.send(PAYLOAD)
+    sender.published()
+    again = sender.reopened()
+    again.published()
+    assert again.sent_since(0) == []
+
+
 def test_what_parity_may_have_filled_is_not_sent_at_once_after_a_restart_either() -> None:
     """docs/adr/0014: only what exceeds the parity."""
     parity = replace(SMALL, enable_reed_solomon=True, parity_rate=0.5)
@@ -711,7 +740,14 @@ def make_whole(history: list[Any]) -> dict[str, list[Any]]:
         "rebuilt without wrap time": [
             message
             for place, message in enumerate(
-                messages_of(PAYLOAD, lamport=at, history=named, wrap_time_ns=0, parity_count=1)
+                messages_of(
+                    PAYLOAD,
+                    lamport=at,
+                    history=named,
+                    wrap_time_ns=0,
+                    salt_ns=NOW,
+                    parity_count=1,
+                )
             )
             if place != 2
         ],
@@ -811,6 +847,7 @@ def test_a_payload_that_parity_made_whole_does_not_mix_with_the_same_one_sent_ag
     *first, _, parity = messages_of(
         PAYLOAD,
         wrap_time_ns=0,
+        salt_ns=NOW,
         lamport=NOW_MS + 30_000,
         history=[entry("before")],
         parity_count=1,

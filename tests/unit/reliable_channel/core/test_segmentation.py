@@ -16,6 +16,7 @@ from reliable_channel.core.segmentation import (
     REPAIR_ENTRIES,
     Segmenter,
     check_segment,
+    chunk_of,
     is_segmented,
     sds_header_bytes,
     segment_header_bytes,
@@ -353,11 +354,16 @@ SINGLE = cut(b"x" * 10)[0]
         pytest.param(replace(LAST, original_payload_length=0), id="last, no length"),
         pytest.param(replace(SINGLE, original_payload_length=0), id="single, no length"),
         pytest.param(
-            replace(FIRST, data_segment_count=254, original_payload_length=0), id="256 in all"
+            replace(FIRST, data_segment_count=254, original_payload_length=0, parity_code=0),
+            id="256 in all",
         ),
         pytest.param(
             replace(
-                FIRST, data_segment_count=256, parity_segment_count=0, original_payload_length=0
+                FIRST,
+                data_segment_count=256,
+                parity_segment_count=0,
+                original_payload_length=0,
+                parity_code=0,
             ),
             id="256 data",
         ),
@@ -368,11 +374,32 @@ SINGLE = cut(b"x" * 10)[0]
                 data_segment_index=255,
                 parity_segment_count=0,
                 original_payload_length=0,
+                parity_code=0,
             ),
             id="highest index",
         ),
         pytest.param(
             replace(FIRST, payload=bytes(LIMIT), original_payload_length=0), id="largest chunk"
+        ),
+        pytest.param(
+            replace(LAST, original_payload_length=2 * LIMIT + 22), id="last of the largest chunk"
+        ),
+        pytest.param(replace(FIRST, parity_code=2), id="data beside parity of an unknown code"),
+        pytest.param(
+            replace(FIRST, parity_segment_count=250, parity_code=2),
+            id="data beside more parity than known codes make",
+        ),
+        pytest.param(
+            replace(FIRST, parity_segment_count=3, parity_code=0), id="as much leopard as data"
+        ),
+        pytest.param(
+            replace(FIRST, data_segment_count=253, original_payload_length=0), id="255 of reedsolo"
+        ),
+        # Parity of one segment is never used: whatever is said of it does no harm.
+        pytest.param(replace(SINGLE, parity_segment_count=1), id="single, parity"),
+        pytest.param(replace(SINGLE, parity_segment_count=255), id="single, much parity"),
+        pytest.param(
+            replace(SINGLE, parity_segment_count=1, parity_code=9), id="single, unknown parity"
         ),
     ],
 )
@@ -400,6 +427,22 @@ def test_a_consistent_segment_is_accepted(segment: SegmentMessage) -> None:
         (FIRST, {"parity_segment_count": 254}, "too_many_segments"),
         (FIRST, {"parity_segment_count": (1 << 32) - 1}, "too_many_segments"),
         (PARITY, {"parity_segment_count": 254}, "too_many_segments"),
+        # an index of the class that it is not of
+        (FIRST, {"parity_segment_index": 1}, "index_of_other_class"),
+        (PARITY, {"data_segment_index": 1}, "index_of_other_class"),
+        (SINGLE, {"parity_segment_index": 1}, "index_of_other_class"),
+        # parity that no code makes
+        (FIRST, {"parity_segment_count": 4, "parity_code": 0}, "parity_count"),
+        (PARITY, {"parity_segment_count": 4, "parity_code": 0}, "parity_count"),
+        (FIRST, {"data_segment_count": 254, "original_payload_length": 0}, "parity_count"),
+        (FIRST, {"parity_segment_count": 253}, "parity_count"),
+        (PARITY, {"parity_segment_count": 253}, "parity_count"),
+        # a code of no parity, parity of no code
+        (FIRST, {"parity_segment_count": 0}, "parity_code_without_count"),
+        (SINGLE, {"parity_code": 1}, "parity_code_without_count"),
+        (SINGLE, {"parity_code": 7}, "parity_code_without_count"),
+        (PARITY, {"parity_code": 2}, "unknown_parity_code"),
+        (PARITY, {"parity_code": (1 << 32) - 1}, "unknown_parity_code"),
         # nothing in it
         (FIRST, {"payload": b""}, "empty_segment"),
         (LAST, {"payload": b""}, "empty_segment"),
@@ -421,6 +464,9 @@ def test_a_consistent_segment_is_accepted(segment: SegmentMessage) -> None:
         (LAST, {"original_payload_length": 151}, "length"),  # no chunk gives this
         (LAST, {"original_payload_length": 64}, "length"),  # a chunk of 21, but 22 are here
         (LAST, {"original_payload_length": 22}, "length"),
+        # a chunk above the network limit
+        (LAST, {"original_payload_length": 2 * (LIMIT + 1) + 22}, "length"),
+        (LAST, {"original_payload_length": (1 << 64) - 2}, "length"),
         (LAST, {"original_payload_length": 21}, "length"),
         (SINGLE, {"original_payload_length": 9}, "length"),
         (SINGLE, {"original_payload_length": 11}, "length"),
@@ -432,6 +478,24 @@ def test_a_segment_that_contradicts_itself_is_refused(
     with pytest.raises(InvalidSegmentError) as caught:
         check_segment(replace(segment, **changes), 256, LIMIT)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("index", "length", "size", "chunk"),
+    [
+        (0, 0, 64, 64),
+        (1, 150, 64, 64),
+        (None, 0, 64, 64),
+        (None, 150, 64, 64),
+        (2, 150, 22, 64),
+        (2, 151, 22, 64),
+        (2, 0, 22, 0),
+    ],
+)
+def test_a_segment_tells_the_chunk_of_its_payload_unless_it_is_the_last_without_length(
+    index: int | None, length: int, size: int, chunk: int
+) -> None:
+    assert chunk_of(3, length, index, size) == chunk
 
 
 @pytest.mark.parametrize("limit", [1, 4, 5, 6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import reedsolo
@@ -99,6 +100,15 @@ def test_all_data_lost(code: str) -> None:
     shards = random_shards(60, 64)
     parity = encode_parity(shards, 60, code)
     assert recover([None] * 60, parity, code) == shards
+
+
+@pytest.mark.parametrize("lost", [range(65), range(63, 128), range(126, 191), (0, 127, 128, 190)])
+def test_any_loss_in_the_large_field(lost: Sequence[int]) -> None:
+    """Shards from 128 on lie beyond the small field within it, which the others are in."""
+    shards = random_shards(191, 64)
+    parity = encode_parity(shards, 65, "leopard")
+    lossy = [None if index in lost else shard for index, shard in enumerate(shards)]
+    assert recover(lossy, parity, "leopard") == shards
 
 
 @pytest.mark.parametrize("code", CODES)

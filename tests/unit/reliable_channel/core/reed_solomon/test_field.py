@@ -107,7 +107,10 @@ def test_zero_times_anything_is_zero(field: Field) -> None:
 def test_symbols_of_two_bytes_lie_32_bytes_apart() -> None:
     """In each block of 64 bytes, symbol j is byte[j] | byte[j + 32] << 8."""
     shard = np.frombuffer(random.Random(2).randbytes(192), np.uint8)
-    low, high = leopard_field(2).lanes(shard)
+    lanes = leopard_field(2).lanes(shard)
+    symbols = np.ascontiguousarray(lanes.T).view("<u2")[:, 0]
+    plain = leopard_field(2).sheared(symbols)
+    low, high = plain & 255, plain >> 8
     for number in range(96):
         block, j = divmod(number, 32)
         assert low[number] == shard[64 * block + j]
@@ -119,7 +122,25 @@ def test_lanes_make_the_shard_again(field: Field) -> None:
     shard = np.frombuffer(random.Random(3).randbytes(320), np.uint8)
     lanes = field.lanes(shard)
     assert lanes.shape == (field.symbol_bytes, 320 // field.symbol_bytes)
-    assert field.shard(lanes).tobytes() == shard.tobytes()
+    assert field.shards(lanes).tobytes() == shard.tobytes()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_shards_together_have_the_lanes_that_each_has(field: Field) -> None:
+    shards = np.frombuffer(random.Random(3).randbytes(960), np.uint8).reshape(3, 320)
+    lanes = field.lanes(shards)
+    assert lanes.tolist() == [field.lanes(shard).tolist() for shard in shards]
+    assert field.shards(lanes).tolist() == shards.tolist()
+
+
+def test_sheared_symbols_times_a_small_one_keep_their_bytes_apart() -> None:
+    field = leopard_field(2)
+    symbols = field.as_symbols(np.arange(1 << 16))
+    assert (field.sheared(field.sheared(symbols)) == symbols).all()
+    for coefficient in (1, 2, 77, 255):
+        products = field.sheared(field.multiply(field.sheared(symbols), coefficient))
+        assert (products & 255 == products[symbols & 255]).all()
+        assert (products & 0xFF00 == products[symbols & 0xFF00]).all()
 
 
 @pytest.mark.parametrize("coefficient", [0, 1, 2, 255])

@@ -12,12 +12,14 @@ import pytest
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field, leopard_field
 from reliable_channel.core.reed_solomon.kernel import (
     MAX_JOINED_BYTES,
-    MAX_TRANSLATED_BYTES,
+    MAX_LOOKUPS,
+    MAX_TRANSLATED,
     NARROW_BLOCK,
     WIDE_BLOCK,
     add,
     apply,
     apply_packed,
+    bit_images,
     packed_words,
 )
 
@@ -121,24 +123,44 @@ def test_sum_of_shards(count: int, size: int) -> None:
 
 def test_path_does_not_show() -> None:
     field = leopard_field(1)
-    for size in (MAX_TRANSLATED_BYTES // 4, MAX_TRANSLATED_BYTES // 4 + 1):
-        matrix, shards = random_matrix(field, 4, 3), random_shards(3, size)
-        assert apply(matrix, shards, field) == apply_packed(matrix, shards, field)
+    for size in (64, MAX_JOINED_BYTES, MAX_JOINED_BYTES + 1):
+        for count in (MAX_TRANSLATED // 4, MAX_TRANSLATED // 4 + 1):
+            matrix, shards = random_matrix(field, 4, count), random_shards(count, size)
+            assert apply(matrix, shards, field) == apply_packed(matrix, shards, field)
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("rows", [1, 3, 5, 13])
+@pytest.mark.parametrize("beyond", [-64, 0, 64])
+@pytest.mark.parametrize("rows", [3, 40])
+def test_lookups_all_at_once_or_one_by_one(field: Field, beyond: int, rows: int) -> None:
+    shards = random_shards(3, MAX_LOOKUPS // 3 + beyond)
+    matrix = random_matrix(field, rows, 3)
+    matrix[:2, 0] = 0
+    assert_right(apply_packed(matrix, shards, field), matrix, shards, field)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("rows", [1, 3, 5, 13, 32])
 def test_packed_words_hold_the_products(field: Field, rows: int) -> None:
     matrix = random_matrix(field, rows, 2)
-    words = packed_words(matrix, field)
-    used = rows * field.symbol_bytes
-    for lane in range(2 * field.symbol_bytes):
-        shard, byte = divmod(lane, field.symbol_bytes)
-        for value in (0, 1, 2, 3, 127, 128, 255):
-            expected = field.multiply(matrix[:, shard].copy(), value << 8 * byte).tobytes()
-            packed = words[lane, value].tobytes()
-            assert packed[:used] == expected
-            assert not any(packed[used:])
+    for out, images in enumerate(bit_images(matrix, field)):
+        words = packed_words(images)
+        for lane in range(2 * field.symbol_bytes):
+            shard, byte = divmod(lane, field.symbol_bytes)
+            for value in (0, 1, 2, 3, 127, 128, 255):
+                symbol = field.sheared(field.as_symbols([value << 8 * byte]))
+                products = field.sheared(field.multiply(matrix[:, shard].copy(), symbol))
+                packed = words[lane, value].tobytes()
+                assert packed[:rows] == bytes(products.view(np.uint8)[out :: field.symbol_bytes])
+                assert not any(packed[rows:])
+
+
+def test_a_small_coefficient_of_the_large_field_leaves_the_other_lane_alone() -> None:
+    """It halves the lookups of most shapes that need the large field."""
+    matrix = leopard_field(2).as_symbols([[2, 256], [255, 1]])
+    low, high = bit_images(matrix, leopard_field(2)).any(axis=(2, 3)).tolist()
+    assert low == [True, False, True, True]
+    assert high == [False, True, True, True]
 
 
 def test_tables_are_bounded() -> None:

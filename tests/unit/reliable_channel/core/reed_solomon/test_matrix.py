@@ -1,4 +1,4 @@
-"""Small matrices: inverses, products, and the matrix that rebuilds."""
+"""Small matrices: inverses and products."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from reliable_channel.core.reed_solomon import leopard_code, reedsolo_code
 from reliable_channel.core.reed_solomon.field import Field, Symbols, binary_field, leopard_field
-from reliable_channel.core.reed_solomon.matrix import invert, multiply, rebuilding_matrix
+from reliable_channel.core.reed_solomon.matrix import invert, multiply
 
 CODES = [
     pytest.param(reedsolo_code.parity_matrix(60, 40), binary_field(), id="reedsolo"),
@@ -47,16 +47,3 @@ def test_arguments_stay_as_they_are() -> None:
     before = part.copy()
     invert(part, binary_field())
     assert (part == before).all()
-
-
-@pytest.mark.parametrize(("matrix", "field"), CODES)
-def test_rebuilding_matrix_undoes_the_parity_matrix(matrix: Symbols, field: Field) -> None:
-    """Applied to the identity on what is there and the parity of it all, it gives the lost rows."""
-    count = matrix.shape[1]
-    lost, used = [0, 5, count - 1], [1, 2, 30]
-    held = [index for index in range(count) if index not in lost]
-    identity = field.as_symbols(np.eye(count))
-    inputs = np.vstack([identity[held], matrix[used]])
-    solution = rebuilding_matrix(matrix, lost, used, field)
-    assert solution.shape == (3, count)
-    assert multiply(solution, inputs, field).tolist() == identity[lost].tolist()

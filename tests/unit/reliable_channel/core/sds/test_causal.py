@@ -9,7 +9,7 @@ import pytest
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.sds.causal import (
     CYCLE_LOOKS,
     CYCLE_WAIT_NS,
@@ -69,8 +69,8 @@ class Order(CausalOrder):
     ) -> IncomingPayload:
         """Return a whole payload of some ids that names others; its ids are held."""
         self.serial += 1
-        key = (sender_id, b"", 0, len(message_ids), 0, octets, 0)
-        payload = IncomingPayload(serial=self.serial, key=key, ephemeral=False, octets=octets)
+        key = SetKey(sender_id, b"", 0, len(message_ids), 0, octets, 0)
+        payload = IncomingPayload(serial=self.serial, key=key, octets=octets)
         for index, message_id in enumerate(message_ids):
             self.know(message_id, lamport + index)
             payload.ids[index] = message_id

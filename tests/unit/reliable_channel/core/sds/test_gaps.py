@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from reliable_channel.config import SegmentationConfig
-from reliable_channel.core.payload import IncomingPayload
+from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage
@@ -85,7 +85,7 @@ def test_what_is_lost_is_said_and_sets_free_what_waited_for_it() -> None:
     delivered: list[IncomingPayload] = []
     gaps = make_gaps(delivered)
     gaps.look_for(sync_message(*entries("a")))
-    payload = IncomingPayload(serial=1, key=(ALICE, b"", 0, 1, 0, 1, 0), ephemeral=False)
+    payload = IncomingPayload(serial=1, key=SetKey(ALICE, b"", 0, 1, 0, 1, 0))
     payload.ids[0], payload.lamports[0] = "after", NOW_MS
     payload.dependencies["a"] = entry("a")
     gaps.state.log.add(
