@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from persistence.memory import MemoryStore
-from persistence.sql import SqlStore, Synchronous
+from persistence.sql import SqlStore
+from persistence.sqlite import Synchronous
 from reliable_channel.errors import ConfigurationError
 
 __all__ = ("MemoryStore", "SqlStore", "open_store")
@@ -29,9 +30,10 @@ def open_store(
     the store is given to.
 
     Args:
-        url: ``memory://``, ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+        url: ``memory://``, ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or
+            ``postgresql+psycopg://user:password@host/database``.
         max_events: Durable events that are kept of each channel, the newest ones; None: 100,000.
-        max_event_bytes: Size of those events, bytes; None: 64 MiB in memory, 1 GiB in a file.
+        max_event_bytes: Size of those events, bytes; None: 64 MiB in memory, 1 GiB elsewhere.
         synchronous: SQLite only. ``FULL``: what was committed survives a power cut. ``NORMAL``:
             several times as many commits a second, but a power cut (not the end of the process) can
             undo the newest, while others have seen what they led to.
@@ -45,12 +47,12 @@ def open_store(
         text = f"a store is opened by its URL, for example sqlite:///alice.db, not by {type(url).__name__}"
         raise ConfigurationError(text)
     scheme, _, rest = url.partition("://")
-    if scheme == "sqlite":
+    if scheme in ("sqlite", "postgresql+psycopg"):
         return SqlStore(url, synchronous=synchronous, **given)
     if scheme != "memory" or rest:
         problem = (
-            f"not a store: {_masked(url)!r}; use memory://, sqlite:///relative.db "
-            "or sqlite:////absolute.db"
+            f"not a store: {_masked(url)!r}; use memory://, sqlite:///relative.db, "
+            "sqlite:////absolute.db or postgresql+psycopg://user:password@host/database"
         )
         raise ConfigurationError(problem)
     if synchronous != "FULL":

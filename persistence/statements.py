@@ -17,6 +17,7 @@ from sqlalchemy import (
     Dialect,
     Select,
     Table,
+    Text,
     bindparam,
     delete,
     func,
@@ -24,7 +25,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy.dialects import postgresql, sqlite
 
 from persistence.tables import TABLES, channels
 from reliable_channel.records import EventRecord, LedgerRecord, Record, RecordKey
@@ -72,7 +73,7 @@ class RecordStatements:
         self._names = tuple(column.name for column in _columns(kind))
         self._has_channel = "channel_id" in table.c
         self._converters = _converters(table, dialect)
-        self.upsert = compile_text(_upsert(table), dialect)
+        self.upsert = compile_text(_upsert(table, dialect), dialect)
         """Writes a row, given ``row``."""
         in_this_row = [column == bindparam(None) for column in table.primary_key]
         self.delete = compile_text(delete(table).where(*in_this_row), dialect)
@@ -101,13 +102,25 @@ def _converters(table: Table, dialect: Dialect) -> list[tuple[int, Callable[[obj
     found: list[tuple[int, Callable[[object], object]]] = []
     for position, column in enumerate(table.columns):
         convert = column.type.dialect_impl(dialect).bind_processor(dialect)
+        if dialect.name == "postgresql" and isinstance(column.type, Text):
+            convert = _without_nul
         if convert is not None:
             found.append((position, convert))
     return found
 
 
-def _upsert(table: Table) -> Insert:
-    statement = insert(table)
+def _without_nul(value: object) -> object:
+    """Return a text that PostgreSQL takes: ids have no such character, but what a node says may."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+def _insert(table: Table, dialect: Dialect) -> sqlite.Insert | postgresql.Insert:
+    """Return an insertion that knows what a conflict is; both databases say it alike."""
+    return postgresql.insert(table) if dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _upsert(table: Table, dialect: Dialect) -> sqlite.Insert | postgresql.Insert:
+    statement = _insert(table, dialect)
     values = {
         column.name: statement.excluded[column.name]
         for column in table.columns
@@ -152,10 +165,23 @@ SELECT_LEDGER: Final = select(*_columns(LedgerRecord)).where(
 
 # --- Channels and their event logs ---------------------------------------------------------------
 
-ADD_CHANNEL: Final = (
-    insert(channels).values(channel_id=bindparam("channel")).on_conflict_do_nothing()
+
+SELECT_LEASE: Final = select(channels.c.lease).where(_THIS_CHANNEL)
+"""Who took the channel last, on PostgreSQL."""
+
+TAKE_CHANNEL: Final = (
+    postgresql.insert(channels)
+    .values(channel_id=bindparam("channel"), lease=bindparam("lease"))
+    .on_conflict_do_update(index_elements=["channel_id"], set_={"lease": bindparam("lease")})
 )
-"""Makes a channel known; its rows refer to it."""
+"""Writes who took the channel, on PostgreSQL."""
+
+
+def add_channel(dialect: Dialect) -> str:
+    """Return what makes a channel known, given its id; its rows refer to it."""
+    statement = _insert(channels, dialect).values(channel_id=bindparam("channel"))
+    return compile_text(statement.on_conflict_do_nothing(), dialect)
+
 
 DELETE_CHANNEL: Final = delete(channels).where(_THIS_CHANNEL)
 """Forgets a channel with all its rows."""

@@ -1,7 +1,8 @@
-"""The schema: a table for each record type, one of the channels, and one of its own version.
+"""The schema as it is now: a table for each record type, and one of the channels.
 
 Columns are written out by hand and named as the record's fields, so that a change of a record is a
-decided change of the schema; a test compares the two. No statement is built here.
+decided change of the schema; a test compares the two. Each change is a new version in ``persistence.migrations``;
+another test compares what those make. No statement is built here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from sqlalchemy import (
     Dialect,
     Double,
     ForeignKey,
-    Integer,
     LargeBinary,
     MetaData,
     Table,
@@ -41,9 +41,6 @@ from reliable_channel.records import (
     RequestRecord,
 )
 
-SCHEMA_VERSION: Final = 1
-"""What ``schema_version`` holds; a store with another one is refused."""
-
 
 class TextTuple(TypeDecorator[tuple[str, ...]]):
     """A tuple of strings, kept as a JSON array in text."""
@@ -63,13 +60,6 @@ class TextTuple(TypeDecorator[tuple[str, ...]]):
 metadata: Final = MetaData()
 """All tables."""
 
-schema_version: Final = Table(
-    "schema_version",
-    metadata,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-)
-"""One row."""
-
 channels: Final = Table(
     "channels",
     metadata,
@@ -78,6 +68,7 @@ channels: Final = Table(
     Column("event_bytes", BigInteger, nullable=False, server_default="0"),
     Column("newest_event", BigInteger, nullable=False, server_default="0"),
     Column("removed_through", BigInteger, nullable=False, server_default="0"),
+    Column("lease", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 """Which channels there are, each with its event log in numbers; its rows go when it goes."""

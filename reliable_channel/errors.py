@@ -31,6 +31,7 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     ├── StoreError
     │   ├── StoreUnavailableError                may work later
     │   ├── StoreClosedError
+    │   ├── LeaseLostError                       another process drives the channel by now
     │   └── EventsExpiredError                   the asked events are no longer retained
     ├── RequestError
     │   ├── RequestNotFoundError                 no such request on this channel
@@ -271,6 +272,21 @@ class StoreClosedError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("the store is closed; open it again")
+
+
+class LeaseLostError(StoreError):
+    """Another process took the channel while its database could not be reached; nothing was applied.
+
+    Args:
+        channel_id: The channel concerned.
+    """
+
+    def __init__(self, channel_id: str) -> None:
+        self.channel_id = channel_id
+        super().__init__(
+            f"channel {channel_id!r} was taken by another process while its store could not be "
+            "reached; close it here"
+        )
 
 
 class EventsExpiredError(StoreError):

@@ -45,6 +45,7 @@ class ChannelStore(Protocol):
 
         Raises:
             StoreUnavailableError: Nothing was applied; the same call may work later.
+            LeaseLostError: Nothing was applied; another process took the channel.
         """
 
     async def read_events(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -23,3 +24,25 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"RELIABLE_CHANNEL_REQUIRE_ALL=1, but {reason}"
     return report
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """Give the URL of a PostgreSQL server that runs as long as the tests; skip where there is none."""
+    from tests.support.postgres import MissingPostgresError, server_url
+
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(server_url())
+        except MissingPostgresError as missing:
+            pytest.skip(str(missing))
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """Give the URL of an empty schema on that server."""
+    from tests.support.postgres import schema_url
+
+    with schema_url(postgres_server) as url:
+        yield url

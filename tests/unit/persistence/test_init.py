@@ -60,6 +60,8 @@ async def test_retention_is_passed_on(scheme: str, tmp_path: Path) -> None:
         "sqlite://alice.db",
         "sqlite:///alice.db?mode=memory",
         "sqlite:///file::memory:?uri=true",
+        "sqlite:///file::memory:",
+        "sqlite:///alice.db?synchronous=NORMAL&cache=shared",
     ],
 )
 def test_sqlite_without_a_file_is_refused(url: str) -> None:

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, StaticPool, create_engine, func, select
+from sqlalchemy.dialects import postgresql
 
 from persistence.retention import event_size
 from persistence.statements import (
-    ADD_CHANNEL,
     RECOUNT_EVENTS,
     SELECT_EVENT_SIZES,
     RecordStatements,
+    add_channel,
     compile_text,
 )
 from persistence.tables import TABLES, channels, metadata
 from persistence.testing import exact, sample_event, sample_records
-from reliable_channel.records import RECORD_TYPES, EventRecord, Record, key_of
+from reliable_channel.records import RECORD_TYPES, EventRecord, Record, RequestRecord, key_of
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # surrogates are no text
@@ -50,7 +51,7 @@ def connection() -> Iterator[Connection]:
     engine = create_engine("sqlite://", poolclass=StaticPool)
     with engine.connect() as connection:
         metadata.create_all(connection)
-        connection.execute(ADD_CHANNEL, {"channel": "room"})
+        connection.exec_driver_sql(add_channel(connection.dialect), ("room",))
         connection.commit()
         yield connection
     engine.dispose()
@@ -112,7 +113,16 @@ def test_the_database_measures_events_as_we_do(connection: Connection) -> None:
     assert newest == 4
 
 
+def test_postgresql_is_given_text_that_it_takes() -> None:
+    statements = RecordStatements(RequestRecord, postgresql.dialect())
+    request = replace(sample_records(RequestRecord)[1], error="a\0b", leader=None)
+    row = statements.row("room", request)
+    assert "a\ufffdb" in row
+    assert None in row
+    assert not [value for value in row if isinstance(value, str) and "\0" in value]
+
+
 def test_compiled_text_takes_its_parameters_in_order(connection: Connection) -> None:
     count = select(func.count()).select_from(TABLES[EventRecord])
     assert "count(" in compile_text(count, connection.dialect)
-    assert compile_text(ADD_CHANNEL, connection.dialect).count("?") == 1
+    assert add_channel(connection.dialect).count("?") == 1

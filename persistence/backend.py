@@ -1,0 +1,51 @@
+"""What the databases differ in, as one small face: `persistence.sqlite` and `persistence.postgresql` have it.
+
+Everything else about a store is the same for all of them and stands in `persistence.database`. Nothing here does
+anything.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from persistence.leases import Leases
+
+MAX_BUSY_TIMEOUT_MS: Final = 3_600_000
+"""Longest wait for others that may be asked for, milliseconds: an hour."""
+
+
+class Backend(Protocol):
+    """One kind of database, told apart by its URL."""
+
+    name: str
+    """Identifies the database in errors; holds no password."""
+    another_place: ClassVar[str]
+    """What to do where the database has tables of another program."""
+    read_options: ClassVar[dict[str, str]]
+    """Execution options of transactions that only read; all their statements see one state."""
+    write_options: ClassVar[dict[str, str]]
+    """Execution options of transactions that write."""
+
+    def engine(self) -> Engine:
+        """Return an engine that connects when it is first used."""
+
+    def check(self, connection: Connection) -> None:
+        """Do nothing if the database is fit for our tables.
+
+        Raises:
+            ConfigurationError: It is not.
+        """
+
+    def prepare(self, engine: Engine) -> None:
+        """Change what is lasting about a database that is ours, or empty."""
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Let nobody else change the tables until the end of the transaction that writes."""
+
+    def leases(self, connection: Connection) -> Leases:
+        """Return what keeps two from driving one channel here."""
+
+    def is_broken(self, connection: Connection) -> bool:
+        """Say whether a connection can only be replaced."""

@@ -1,0 +1,339 @@
+"""The blocking side of a store: transactions on a database, in one thread of their own.
+
+It knows channels, rows and events, but neither the protocol nor which database it is: that is the backend's part.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from persistence import migrations
+from persistence.backend import Backend
+from persistence.leases import Leases
+from persistence.retention import EventRetention, EventTotals, event_size
+from persistence.statements import (
+    COUNT_EVENTS,
+    DELETE_CHANNEL,
+    DELETE_EVENTS,
+    RECOUNT_EVENTS,
+    SELECT_EVENT_SIZES,
+    SELECT_EVENTS,
+    SELECT_LEDGER,
+    SELECT_REMOVED_THROUGH,
+    SELECT_ROWS,
+    SET_TOTALS,
+    RecordStatements,
+    RowValues,
+    add_channel,
+)
+from persistence.tables import TABLES
+from reliable_channel.errors import (
+    ChannelExistsError,
+    EventsExpiredError,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
+)
+from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
+from reliable_channel.types import ChannelId
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Database:
+    """One opening of a database, and the thread in which everything that blocks is done.
+
+    Args:
+        backend: Which database.
+        retention: Bounds of each channel's events.
+
+    Raises:
+        ConfigurationError: The database's driver is not installed.
+    """
+
+    def __init__(self, backend: Backend, retention: EventRetention) -> None:
+        self._backend = backend
+        self._engine = backend.engine()
+        self._reads = self._engine.execution_options(**backend.read_options)
+        self._writes = self._engine.execution_options(**backend.write_options)
+        self._retention = retention
+        self._statements: dict[type[Record], RecordStatements] = {}
+        self._add_channel = ""
+        self._writer: Connection | None = None
+        self._leases: Leases | None = None
+        self._claimed: set[ChannelId] = set()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
+
+    # On the event loop.
+
+    def run(
+        self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> asyncio.Future[_T]:
+        """Have a job done in the worker thread, after those before it."""
+        return asyncio.wrap_future(self._submit(job, *args, **kwargs))
+
+    def stop(self) -> Future[None]:
+        """Have the worker thread do what it was given, close the database and end."""
+        disposed = self._submit(self.dispose)
+        self._worker.shutdown(wait=False)
+        return disposed
+
+    def claim(self, channel_id: ChannelId) -> None:
+        """Let nobody else take a channel through this object; `acquire` comes next.
+
+        Raises:
+            ChannelExistsError: Somebody has.
+        """
+        if channel_id in self._claimed:
+            raise ChannelExistsError(channel_id, "on this store")
+        self._claimed.add(channel_id)
+
+    def give_up(self, channel_id: ChannelId) -> None:
+        """Undo a claim; what `acquire` took, or is about to take, is given back before any other job."""
+        self._claimed.discard(channel_id)
+        with suppress(RuntimeError):  # the worker has ended: nothing is held any more
+            self._submit(self._give_back, channel_id)
+
+    def release(self, channel_id: ChannelId) -> asyncio.Future[None]:
+        """Give a channel back; harmless when it is not held."""
+        released = self.run(self._give_back, channel_id)
+        released.add_done_callback(lambda _: self._claimed.discard(channel_id))
+        return released
+
+    # In the worker thread.
+
+    def prepare(self) -> None:
+        """Bring the tables up to date, refuse those that we do not know."""
+        with self._reads.begin() as connection:
+            self._backend.check(connection)
+            self._leases = self._backend.leases(connection)
+            is_up_to_date = self._is_up_to_date(connection)
+        self._backend.prepare(self._engine)  # only now: what is not ours stays as it was
+        if not is_up_to_date:
+            with self._writes.begin() as connection:
+                self._backend.lock_schema(connection)
+                if not self._is_up_to_date(connection):  # another process may have been faster
+                    migrations.upgrade(connection)
+        dialect = self._engine.dialect
+        self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
+        self._add_channel = add_channel(dialect)
+
+    def dispose(self) -> None:
+        """Give all channels back and close the database."""
+        try:
+            if self._leases is not None:
+                with suppress(SQLAlchemyError):  # the server hung up: that gives back, too
+                    self._leases.close(self._living_writer())
+        finally:
+            self._hang_up()
+            self._engine.dispose()
+
+    def acquire(self, channel_id: ChannelId) -> Snapshot:
+        """Take a channel that was claimed, and return its rows, but for the events."""
+        self._write(self._leasing.take, channel_id)
+        return self._load(channel_id)
+
+    def _give_back(self, channel_id: ChannelId) -> None:
+        try:
+            self._leasing.give_back(self._living_writer(), channel_id)
+        except SQLAlchemyError:  # the server hung up, or will now: what was held ends with that
+            self._hang_up()
+
+    def _load(self, channel_id: ChannelId) -> Snapshot:
+        snapshot: dict[type[Record], list[Record]] = {}
+        with self._reads.begin() as connection:
+            for kind, statement in SELECT_ROWS.items():
+                rows = connection.execute(statement, {"channel": channel_id})
+                record = self._statements[kind].record
+                snapshot[kind] = [record(row) for row in rows]
+        return snapshot
+
+    def commit(self, channel_id: ChannelId, changes: Changes) -> None:
+        """Apply all changes in one transaction."""
+        self._write(self._commit, channel_id, changes)
+
+    def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+        self._leasing.check(channel_id)
+        kinds = {kind for kind, _ in changes}
+        batches = self._batches(channel_id, changes)
+        with writer.begin():
+            # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
+            with closing(writer.connection.cursor()) as cursor:
+                if kinds - {LedgerRecord}:
+                    cursor.execute(self._add_channel, (channel_id,))
+                for statement, rows in batches.items():
+                    cursor.executemany(statement, rows)
+            if EventRecord in kinds:
+                totals = self._count_events(writer, channel_id, changes)
+                if self._retention.is_exceeded(totals):
+                    self._remove_oldest(writer, channel_id, totals)
+
+    def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
+        """Return events with a larger sequence, if none of them was removed."""
+        with self._reads.begin() as connection:
+            removed = connection.scalar(SELECT_REMOVED_THROUGH, {"channel": channel_id})
+            if removed is not None and after < removed:
+                raise EventsExpiredError(after, removed + 1)
+            page = {"channel": channel_id, "after": after, "limit": limit}
+            rows = connection.execute(SELECT_EVENTS, page)
+            build = self._statements[EventRecord].record
+            return [cast("EventRecord", build(row)) for row in rows]
+
+    def load_ledger(self, scope: str) -> LedgerRecord | None:
+        """Return the ledger row of a scope."""
+        with self._reads.begin() as connection:
+            row = connection.execute(SELECT_LEDGER, {"scope": scope}).one_or_none()
+        if row is None:
+            return None
+        return cast("LedgerRecord", self._statements[LedgerRecord].record(row))
+
+    def purge(self, channel_id: ChannelId) -> None:
+        """Delete everything of a channel that nobody else drives."""
+        is_held = self._leasing.holds(channel_id)
+        if not is_held:
+            self._write(self._leasing.take, channel_id)
+        try:
+            self._write(self._purge, channel_id)
+        finally:
+            if not is_held:
+                self._give_back(channel_id)
+
+    def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check(channel_id)
+        with writer.begin():
+            writer.execute(DELETE_CHANNEL, {"channel": channel_id})
+            self._leasing.confirm(writer, channel_id)
+
+    def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        return self._worker.submit(self._translate_errors, job, *args, **kwargs)
+
+    def _translate_errors(
+        self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Do a job and turn the database's errors into ours; the only place where that is done."""
+        driver = self._engine.dialect.loaded_dbapi
+        try:
+            return job(*args, **kwargs)
+        except (SQLAlchemyError, driver.Error) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
+            translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
+            reason = str(cause).partition("\n")[0] or type(cause).__name__
+            message = f"{self._backend.name}: {reason}"
+            raise translated(message) from cause
+
+    def _write(
+        self,
+        job: Callable[Concatenate[Connection, _P], None],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> None:
+        """Do a job on the connection of all commits; getting one costs as much as using it.
+
+        Where the server hung up, it is done again on a new connection. That is safe even if the end of the first
+        transaction was not heard of: rows are written whole, so that writing them twice changes nothing.
+        """
+        used_before = self._writer is not None
+        try:
+            job(self._writing(), *args, **kwargs)
+        except Exception:
+            if self._writer is None or not self._backend.is_broken(self._writer):
+                raise
+            self._hang_up()
+            if not used_before:
+                raise
+            job(self._writing(), *args, **kwargs)
+
+    def _writing(self) -> Connection:
+        if self._writer is None:
+            writer = self._writes.connect()
+            try:
+                self._leasing.resume(writer)
+            except BaseException:
+                writer.invalidate()  # what it holds by now is not wanted
+                writer.close()
+                raise
+            self._writer = writer
+        return self._writer
+
+    @property
+    def _leasing(self) -> Leases:
+        if self._leases is None:
+            raise StoreClosedError
+        return self._leases
+
+    def _living_writer(self) -> Connection | None:
+        writer = self._writer
+        return None if writer is None or self._backend.is_broken(writer) else writer
+
+    def _hang_up(self) -> None:
+        """Give the connection of all commits away; one that is broken is not used again."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if self._backend.is_broken(writer) and not writer.invalidated:
+            writer.invalidate()
+        writer.close()
+
+    def _is_up_to_date(self, connection: Connection) -> bool:
+        backend = self._backend
+        return migrations.is_up_to_date(connection, backend.name, backend.another_place)
+
+    def _batches(self, channel_id: ChannelId, changes: Changes) -> dict[str, list[RowValues]]:
+        """Return parameters by statement: each statement is executed once for all its rows."""
+        batches: defaultdict[str, list[RowValues]] = defaultdict(list)
+        for (kind, key), record in changes.items():
+            statements = self._statements[kind]
+            if record is not None:
+                batches[statements.upsert].append(statements.row(channel_id, record))
+            elif kind is not LedgerRecord:
+                batches[statements.delete].append(statements.key(channel_id, key))
+        return batches
+
+    def _count_events(
+        self, connection: Connection, channel_id: ChannelId, changes: Changes
+    ) -> EventTotals:
+        """Bring the numbers of the event log up to date after changes of events."""
+        sequences = [cast("int", key[0]) for kind, key in changes if kind is EventRecord]
+        events = [record for record in changes.values() if isinstance(record, EventRecord)]
+        channel = {"channel": channel_id}
+        row = None
+        if len(events) == len(sequences):
+            appended = {
+                "first": min(sequences),
+                "last": max(sequences),
+                "count": len(events),
+                "octets": sum(map(event_size, events)),
+            }
+            row = connection.execute(COUNT_EVENTS, channel | appended).one_or_none()
+        if row is None:  # some were replaced or deleted
+            row = connection.execute(RECOUNT_EVENTS, channel).one()
+        return EventTotals(*row)
+
+    def _remove_oldest(
+        self, connection: Connection, channel_id: ChannelId, totals: EventTotals
+    ) -> None:
+        """Remove the oldest events until the rest is within the bounds."""
+        oldest = connection.execute(SELECT_EVENT_SIZES, {"channel": channel_id})
+        totals = self._retention.trim(totals, oldest)
+        oldest.close()
+        kept = {
+            "channel": channel_id,
+            "count": totals.count,
+            "octets": totals.octets,
+            "through": totals.removed_through,
+        }
+        connection.execute(DELETE_EVENTS, kept)
+        connection.execute(SET_TOTALS, kept)

@@ -1,0 +1,149 @@
+"""PostgreSQL as a backend: one schema of a database, which other programs may share.
+
+The tables are in the schema that the connection's ``search_path`` names first. Transactions that read see one state;
+those that write are READ COMMITTED, which is enough where one process writes a channel. It must not know tables.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from persistence.backend import MAX_BUSY_TIMEOUT_MS
+from persistence.leases import AdvisoryLeases, lock_number
+from reliable_channel.errors import ConfigurationError
+
+CONNECT_TIMEOUT_S: Final = 5
+"""How long a connection may take unless the URL says otherwise, seconds."""
+
+SEND_TIMEOUT_MS: Final = 10_000
+"""How long the server may leave what was sent to it unacknowledged, milliseconds."""
+
+DRIVER: Final = "postgresql+psycopg"
+"""The scheme of the URLs."""
+
+
+class PostgresqlBackend:
+    """A schema of a database; implements ``Backend``.
+
+    Args:
+        url: ``postgresql+psycopg://user:password@host/database``, with the driver's options.
+        busy_timeout_ms: How long a call waits for a row that another process writes, milliseconds.
+
+    Raises:
+        ConfigurationError: The URL is unusable, or the driver is not installed.
+    """
+
+    another_place: ClassVar[str] = (
+        "name an empty schema (?options=-csearch_path%3Dname) or a database of its own"
+    )
+    read_options: ClassVar[dict[str, str]] = {"isolation_level": "REPEATABLE READ"}
+    write_options: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, url: str, *, busy_timeout_ms: int) -> None:
+        self._url = _checked(url)
+        self.name = self._url.set(query={}).render_as_string(hide_password=True)
+        if not 0 <= busy_timeout_ms <= MAX_BUSY_TIMEOUT_MS:
+            problem = f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}"
+            raise ConfigurationError(problem)
+        self._busy_timeout_ms = busy_timeout_ms
+
+    def engine(self) -> Engine:
+        """Return an engine whose connections are set up, and tried before they are used again."""
+        defaults = {
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "tcp_user_timeout": SEND_TIMEOUT_MS,
+            "application_name": "reliable-channel",
+        }
+        given = self._url.query
+        try:
+            engine = create_engine(
+                self._url,
+                paramstyle="format",  # statements are executed with tuples
+                pool_pre_ping=True,
+                connect_args={name: defaults[name] for name in defaults if name not in given},
+            )
+        except ModuleNotFoundError as error:
+            problem = (
+                f"{DRIVER}:// needs a driver that is not installed ({error}); "
+                "pip install 'reliable-channel[postgres]'"
+            )
+            raise ConfigurationError(problem) from error
+        event.listen(engine, "connect", self._configure)
+        return engine
+
+    def check(self, connection: Connection) -> None:
+        """Do nothing if tables can be made and can hold any text.
+
+        Raises:
+            ConfigurationError: The schema does not exist, or the database is not in UTF-8.
+        """
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+        if encoding != "UTF8":
+            problem = f"{self.name} is encoded in {encoding}; name a database in UTF8"
+            raise ConfigurationError(problem)
+        if connection.scalar(select(func.current_schema())) is None:
+            problem = f"{self.name}: no schema of its search_path exists; create it first"
+            raise ConfigurationError(problem)
+
+    def prepare(self, engine: Engine) -> None:
+        """Do nothing."""
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Wait until nobody else makes tables in this schema."""
+        schema = connection.scalar(select(func.current_schema()))
+        number = lock_number("tables", str(schema))
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+    def leases(self, connection: Connection) -> AdvisoryLeases:
+        """Return locks of the session."""
+        schema = connection.scalar(select(func.current_schema()))
+        return AdvisoryLeases(str(schema))
+
+    def is_broken(self, connection: Connection) -> bool:
+        """Say whether the server hung up."""
+        if connection.closed or connection.invalidated:
+            return True
+        driver: Any = connection.connection.dbapi_connection
+        return driver is None or bool(driver.closed)
+
+    def _configure(self, connection: Any, _: object) -> None:
+        _connections.add(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {self._busy_timeout_ms}")
+        connection.commit()
+
+
+# A child that was forked has the sockets of its parent's sessions. It must neither keep them open when the parent ends,
+# for their locks would outlive it, nor say goodbye to the server when it ends itself.
+
+_connections: Final[WeakSet[Any]] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    with open(os.devnull, "r+b") as nothing:
+        for connection in list(_connections):
+            if not connection.closed:
+                os.dup2(nothing.fileno(), connection.fileno(), inheritable=False)
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _checked(url: str) -> URL:
+    problem = f"a PostgreSQL store is {DRIVER}://user:password@host/database"
+    try:
+        parsed = make_url(url)
+    except (SQLAlchemyError, ValueError) as error:
+        raise ConfigurationError(problem) from error
+    if parsed.drivername != DRIVER:
+        raise ConfigurationError(problem)
+    return parsed

@@ -1,0 +1,130 @@
+"""SQLite as a backend: one file, in WAL mode, on a disk of this machine.
+
+It must not know tables or channels.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from typing import ClassVar, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
+
+from persistence.backend import MAX_BUSY_TIMEOUT_MS
+from persistence.leases import FileLeases
+from reliable_channel.errors import ConfigurationError
+
+WAL_RETRY_S: Final = 0.01
+"""Distance of attempts to put a new file into WAL mode, seconds."""
+
+OPTIONS: Final = frozenset({"synchronous", "busy_timeout_ms"})
+"""What a URL may set."""
+
+Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
+"""How SQLite waits for the disk."""
+
+
+class SqliteBackend:
+    """A file; implements ``Backend``.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; its options are the settings
+            below, and count more.
+        synchronous: ``FULL`` or ``NORMAL``.
+        busy_timeout_ms: How long a call waits while another process writes, milliseconds.
+
+    Raises:
+        ConfigurationError: The URL or a setting is unusable.
+    """
+
+    another_place: ClassVar[str] = "name a new file"
+    read_options: ClassVar[dict[str, str]] = {"begin": "BEGIN"}
+    # The write lock at once: SQLite does not wait where a read lock has to become one.
+    write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
+
+    def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
+        self.name, options = _parse(url)
+        self._synchronous = options.get("synchronous", synchronous)
+        timeout = options.get("busy_timeout_ms", str(busy_timeout_ms))
+        problems = []
+        if self._synchronous not in ("FULL", "NORMAL"):
+            problems.append(f"synchronous must be FULL or NORMAL, not {self._synchronous!r}")
+        if not (timeout.isdecimal() and int(timeout) <= MAX_BUSY_TIMEOUT_MS):
+            problems.append(f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}")
+        if problems:
+            raise ConfigurationError(problems)
+        self._busy_timeout_ms = int(timeout)
+
+    def engine(self) -> Engine:
+        """Return an engine whose connections are set up."""
+        engine = create_engine(
+            URL.create("sqlite", database=self.name),
+            # We begin transactions ourselves: Python's module does it late, and not for reads.
+            connect_args={"isolation_level": None, "timeout": self._busy_timeout_ms / 1000},
+        )
+        event.listen(engine, "connect", self._configure)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def check(self, connection: Connection) -> None:
+        """Do nothing: every file is fit for tables."""
+
+    def prepare(self, engine: Engine) -> None:
+        """Let reads go on beside a write; the file stays in this mode.
+
+        SQLite does not wait here while others use the file, so we do.
+        """
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        with engine.connect() as connection:
+            while True:
+                try:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                except OperationalError as error:
+                    code = getattr(error.orig, "sqlite_errorcode", None)
+                    if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(WAL_RETRY_S)
+                else:
+                    return
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Do nothing: a transaction that writes excludes all others."""
+
+    def leases(self, connection: Connection) -> FileLeases:
+        """Return locks in a file beside this one."""
+        return FileLeases(f"{self.name}-lease")
+
+    def is_broken(self, connection: Connection) -> bool:
+        """Say no: there is nobody who could hang up."""
+        return False
+
+    def _configure(self, connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+
+
+def _parse(url: str) -> tuple[str, dict[str, str]]:
+    """Return the file that a URL names, as an absolute path without symbolic links, and its options."""
+    scheme, _, rest = url.partition(":///")
+    path, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    is_file = scheme == "sqlite" and path not in ("", ":memory:", "file::memory:")
+    if not is_file or not options.keys() <= OPTIONS:
+        problem = (
+            "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, with no options but "
+            "synchronous and busy_timeout_ms; use memory:// to keep nothing"
+        )
+        raise ConfigurationError(problem)
+    return os.path.realpath(path), options
+
+
+def _begin(connection: Connection) -> None:
+    statement = connection.get_execution_options().get("begin")
+    if statement is not None:
+        connection.exec_driver_sql(statement)

@@ -1,0 +1,337 @@
+"""Stores whose database goes away and comes back, and channels on them; nothing is opened again.
+
+Every outage is a real one: a server that stops or crashes, a file that another process locks, a disk that is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from messaging_adapter import NodeConfig, create_node
+from persistence import SqlStore, open_store
+from persistence.testing import exact, rows_of, sample_event, written
+from reliable_channel import (
+    ChannelExistsError,
+    ChannelFailedError,
+    MessageReceivedEvent,
+    ReliableChannel,
+    SdsConfig,
+    StoreUnavailableError,
+    create_reliable_channel,
+)
+from reliable_channel.records import BodyRecord, LostRecord, Record
+from tests.support.failing_store import TOPIC, soon
+from tests.support.postgres import (
+    Cluster,
+    MissingPostgresError,
+    hang_up,
+    private_cluster,
+    run_sql,
+)
+
+NETWORK = "memory://stores"
+
+A_MOMENT = 0.05
+"""For the worker thread to run into a lock, seconds: too little weakens a test, but fails none."""
+
+real = [pytest.mark.real, pytest.mark.timeout(120)]
+
+
+def lost(message_id: str) -> LostRecord:
+    return LostRecord(message_id=message_id, lost_ns=1)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A server that a test may stop."""
+    try:
+        with private_cluster() as cluster:
+            yield cluster
+    except MissingPostgresError as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Write to a file as another process would, until the block ends."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Give a file system of 2 MB; skip where it cannot be had."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if os.name != "posix" or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a file system of limited size")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], capture_output=True, check=True)
+
+
+async def check_unavailable(store: SqlStore, *rows: Record) -> None:
+    """Check that a commit fails in one line."""
+    with pytest.raises(StoreUnavailableError) as failed:
+        await store.commit("room", written(rows))
+    assert "\n" not in str(failed.value)
+
+
+# --- A server ------------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stops", "crashes"])
+async def test_a_server_that_is_gone_and_back(cluster: Cluster, how: signal.Signals) -> None:
+    async with SqlStore(cluster.url) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a"), sample_event(1)]))
+        await asyncio.to_thread(cluster.stop, how)
+        for _ in range(2):
+            await check_unavailable(store, lost("b"), sample_event(2))
+            with pytest.raises(StoreUnavailableError):
+                await store.read_events("room", after=0, limit=9)
+            with pytest.raises(StoreUnavailableError):
+                await store.load_ledger("node")
+            with pytest.raises(StoreUnavailableError):
+                await store.acquire_channel("hall")
+        await asyncio.to_thread(cluster.start)
+        assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+        await store.commit("room", written([lost("c"), sample_event(2)]))
+        await store.acquire_channel("hall")
+        async with SqlStore(cluster.url) as other:
+            for channel_id in ("room", "hall"):
+                with pytest.raises(ChannelExistsError):
+                    await other.acquire_channel(channel_id)
+        await asyncio.to_thread(cluster.stop, how)
+        await asyncio.to_thread(cluster.start)
+        await store.commit("room", written([lost("d")]))  # nobody was told of the restart
+        await store.release_channel("room")
+        expected = exact([lost("a"), lost("c"), lost("d")])
+        assert rows_of(await store.acquire_channel("room")) == expected
+
+
+@pytest.mark.real
+@pytest.mark.timeout(120)
+async def test_crashes_lose_nothing_and_tear_nothing(cluster: Cluster) -> None:
+    stored = 0
+    async with SqlStore(cluster.url) as store:
+        await store.acquire_channel("room")
+        stopping, reached = asyncio.Event(), asyncio.Event()
+
+        async def write() -> None:
+            nonlocal stored
+            while not stopping.is_set():
+                rows = [lost(str(stored)), sample_event(stored + 1)]
+                try:
+                    await store.commit("room", written(rows))
+                except StoreUnavailableError:
+                    continue  # and try the same again
+                stored += 1
+                if stored % 20 == 0:
+                    reached.set()
+
+        writing = asyncio.create_task(write())
+        for _ in range(3):
+            reached.clear()
+            await reached.wait()
+            await asyncio.to_thread(cluster.stop, signal.SIGQUIT)
+            await asyncio.to_thread(cluster.start)
+        stopping.set()
+        await writing
+        await store.release_channel("room")
+        rows = rows_of(await store.acquire_channel("room"))
+        assert rows == exact(lost(str(number)) for number in range(stored))
+        events = await store.read_events("room", after=0, limit=stored + 1)
+        assert [event.sequence for event in events] == list(range(1, stored + 1))
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_row_that_another_session_holds(postgres_url: str) -> None:
+    async with SqlStore(postgres_url, busy_timeout_ms=50) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a")]))
+        engine = create_engine(postgres_url)
+        try:
+            with engine.begin() as other:
+                other.exec_driver_sql("SELECT * FROM lost FOR UPDATE")
+                await check_unavailable(store, lost("b"), lost("a"), sample_event(1))
+        finally:
+            await asyncio.to_thread(engine.dispose)
+        await store.release_channel("room")
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a")])
+        assert await store.read_events("room", after=0, limit=9) == []
+        await store.commit("room", written([lost("b"), sample_event(1)]))
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_session_that_ends_within_a_transaction(
+    postgres_url: str, postgres_server: str
+) -> None:
+    """The commit is begun again in the next session, and applied once."""
+    async with SqlStore(postgres_url, busy_timeout_ms=60_000) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a"), sample_event(1)]))
+        schema = postgres_url.rpartition("%3D")[2]
+        engine = create_engine(postgres_server)
+        try:
+            with engine.begin() as other:
+                other.exec_driver_sql(f"SELECT * FROM {schema}.lost FOR UPDATE")
+                rows = [lost("b"), lost("a"), sample_event(2)]
+                commit = asyncio.create_task(store.commit("room", written(rows)))
+                await asyncio.wait([commit], timeout=A_MOMENT)
+                await asyncio.to_thread(hang_up_once, postgres_url)
+                assert not commit.done()
+        finally:
+            await asyncio.to_thread(engine.dispose)
+        await commit
+        assert len(await store.read_events("room", after=0, limit=9)) == 2
+        await store.release_channel("room")
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a"), lost("b")])
+
+
+def hang_up_once(url: str) -> None:
+    """End the sessions of a schema's URL that there are now; the next may come at once."""
+    run_sql(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        "AND application_name = current_setting('application_name')",
+    )
+
+
+# --- A file --------------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_is_full_until_there_is_room(tmp_path: Path) -> None:
+    def body(number: int) -> list[Record]:
+        return [
+            BodyRecord(message_id=f"{number} {part}", part=part, data=bytes(40_000))
+            for part in ("content", "header")
+        ]
+
+    with small_disk(tmp_path / "disk") as folder:
+        ballast = folder / "ballast"
+        make_ballast(ballast, 1_000_000)
+        async with open_store(f"sqlite:///{folder}/store.db") as store:
+            assert isinstance(store, SqlStore)
+            await store.acquire_channel("room")
+            stored = 0
+
+            async def fill() -> None:
+                nonlocal stored
+                while True:
+                    await store.commit("room", written(body(stored)))
+                    stored += 1
+
+            with pytest.raises(StoreUnavailableError, match=r"full|I/O"):
+                await fill()
+            assert stored > 0
+            await check_unavailable(store, *body(stored))
+            ballast.unlink()
+            await store.commit("room", written(body(stored)))
+            await store.release_channel("room")
+            expected = [row for number in range(stored + 1) for row in body(number)]
+            assert rows_of(await store.acquire_channel("room")) == exact(expected)
+            with closing(sqlite3.connect(folder / "store.db")) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def make_ballast(path: Path, size: int) -> None:
+    path.write_bytes(bytes(size))
+
+
+# --- Channels ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sqlite_outage(path: Path) -> Iterator[None]:
+    with locked(path):
+        yield
+
+
+@contextmanager
+def server_outage(cluster: Cluster) -> Iterator[None]:
+    cluster.stop()
+    try:
+        yield
+    finally:
+        cluster.start()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=real)])
+async def test_a_channel_goes_on_when_its_store_does(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "store.db"
+    if kind == "sqlite":
+        store = SqlStore(f"sqlite:///{path}", busy_timeout_ms=20)
+        outage = sqlite_outage(path)
+    else:
+        cluster = request.getfixturevalue("cluster")
+        store = SqlStore(cluster.url)
+        outage = server_outage(cluster)
+    async with (
+        store,
+        await create_node(
+            NodeConfig(transport=NETWORK, sds_config=SdsConfig(persistence=store))
+        ) as node,
+        await create_node(NodeConfig(transport=NETWORK)) as other_node,
+        await create_reliable_channel(other_node, "room", TOPIC, "bob") as bob,
+        await create_reliable_channel(node, "room", TOPIC, "alice") as alice,
+        bob.events() as events,
+    ):
+        with outage:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailableError):
+                    await soon(alice.send(b"lost"))
+        request_id = await send_when_possible(alice, b"kept")
+        async for event in events:
+            if isinstance(event, MessageReceivedEvent):
+                assert event.message == b"kept"
+                break
+        await alice.wait_delivered(request_id, timeout=60)
+
+
+async def send_when_possible(channel: ReliableChannel, payload: bytes) -> str:
+    while True:
+        try:
+            return await channel.send(payload)
+        except StoreUnavailableError:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_channel_that_was_taken_over_says_so(postgres_url: str) -> None:
+    async with (
+        SqlStore(postgres_url) as store,
+        SqlStore(postgres_url) as other,
+        await create_node(
+            NodeConfig(transport=NETWORK, sds_config=SdsConfig(persistence=store))
+        ) as node,
+    ):
+        channel = await create_reliable_channel(node, "room", TOPIC, "alice")
+        await channel.send(b"before")
+        with pytest.raises(ChannelExistsError, match="another process"):
+            await other.acquire_channel("room")
+        await asyncio.to_thread(hang_up, postgres_url)
+        await other.acquire_channel("room")
+        with pytest.raises(ChannelFailedError, match="taken by another process"):
+            await soon(channel.send(b"after"))
+        await channel.close()

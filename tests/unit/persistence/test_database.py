@@ -1,0 +1,74 @@
+"""The blocking side: one thread, and the database's errors as ours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from persistence.database import Database
+from persistence.retention import EventRetention
+from persistence.sqlite import SqliteBackend
+from reliable_channel.errors import ChannelExistsError, StoreError, StoreUnavailableError
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path}/a.db"
+    backend = SqliteBackend(url, synchronous="FULL", busy_timeout_ms=100)
+    database = Database(backend, EventRetention())
+    yield database
+    await asyncio.wrap_future(database.stop())
+
+
+async def test_jobs_are_done_in_order_in_one_thread(database: Database) -> None:
+    done: list[int] = []
+    threads: list[int] = []
+
+    def job(number: int) -> None:
+        done.append(number)
+        threads.append(threading.get_ident())
+
+    await asyncio.gather(*(database.run(job, number) for number in range(100)))
+    assert done == list(range(100))
+    assert len(set(threads)) == 1
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [("SELECT * FROM nothing", StoreUnavailableError), ("INSERT INTO t VALUES (1)", StoreError)],
+)
+async def test_errors_of_the_driver_become_ours(
+    database: Database, statement: str, kind: type[StoreError]
+) -> None:
+    def job() -> None:
+        with database._engine.connect() as connection:
+            connection.exec_driver_sql("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+            connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+            connection.exec_driver_sql(statement)
+
+    with pytest.raises(StoreError) as failed:
+        await database.run(job)
+    assert type(failed.value) is kind
+    assert not isinstance(failed.value.__cause__, OperationalError | IntegrityError), "the driver's"
+
+
+async def test_errors_of_a_job_stay_what_they_are(database: Database) -> None:
+    def job() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.run(job)
+
+
+async def test_a_channel_is_claimed_once(database: Database) -> None:
+    database.claim("room")
+    with pytest.raises(ChannelExistsError):
+        database.claim("room")
+    database.give_up("room")
+    database.claim("room")

@@ -1,0 +1,58 @@
+"""SQLite as a backend: how its connections are set up. What it does is in the tests of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from persistence.sqlite import SqliteBackend
+from reliable_channel.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
+def test_connections_are_set_up(tmp_path: Path, synchronous: str, level: int) -> None:
+    backend = SqliteBackend(
+        f"sqlite:///{tmp_path}/a.db",
+        synchronous=synchronous,  # type: ignore[arg-type]
+        busy_timeout_ms=1234,
+    )
+    engine = backend.engine()
+    with engine.connect() as connection:
+        for pragma, expected in {
+            "synchronous": level,
+            "foreign_keys": 1,
+            "busy_timeout": 1234,
+        }.items():
+            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == expected
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "timeout"),
+    [
+        ("", 2, 1234),
+        ("?synchronous=NORMAL", 1, 1234),
+        ("?busy_timeout_ms=0", 2, 0),
+        ("?busy_timeout_ms=5&synchronous=NORMAL", 1, 5),
+    ],
+)
+def test_a_url_may_hold_settings(tmp_path: Path, options: str, level: int, timeout: int) -> None:
+    url = f"sqlite:///{tmp_path}/a.db{options}"
+    backend = SqliteBackend(url, synchronous="FULL", busy_timeout_ms=1234)
+    assert backend.name == f"{tmp_path}/a.db"
+    engine = backend.engine()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == timeout
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["synchronous=OFF", "synchronous=", "busy_timeout_ms=-1", "busy_timeout_ms=3600001"],
+)
+def test_settings_of_a_url_are_checked(options: str) -> None:
+    with pytest.raises(ConfigurationError, match=options.partition("=")[0]) as refused:
+        SqliteBackend(f"sqlite:///a.db?{options}", synchronous="FULL", busy_timeout_ms=1)
+    assert "must be" in str(refused.value)
