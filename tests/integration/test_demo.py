@@ -192,7 +192,7 @@ def test_a_terminal_shows_bars_and_whole_digests(tmp_path: Path) -> None:
         (["small", "--frob"], 2, "--frob"),
         (["small", "--loss", "2"], 2, "--loss"),
         (["small", "--loss", "nan"], 2, "loss"),
-        (["small", "--loss", "1"], 1, "not acknowledged after 5 retransmissions"),
+        (["small", "--loss", "1"], 1, "not acknowledged after 6 timeouts"),
         (["small", "--loss", "1", "--timeout", "1"], 1, "not finished within 1 s"),
     ],
 )
