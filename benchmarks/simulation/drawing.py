@@ -86,7 +86,7 @@ def crash_scenario(seed: int, *, broken: str = "") -> Scenario:
         commit_ms=draws.choice((0.0, 0.0, 3.0, 40.0)),
         broken=broken,
         sds=sds,
-        segmentation=_segmentation(draws, parity=sds.message_id == "salted"),
+        segmentation=_segmentation(draws),
         rate_limit=RateLimitConfig(
             enabled=limited, epoch_period_sec=5, messages_per_epoch=draws.choice((6, 15, 30))
         ),
@@ -128,12 +128,11 @@ def _sds(draws: Random) -> SdsConfig:
     )
 
 
-def _segmentation(draws: Random, *, parity: bool) -> SegmentationConfig:
-    """Draw segment sizes; of ids of the content those of rebuilt segments are not known, so nothing is rebuilt."""
+def _segmentation(draws: Random) -> SegmentationConfig:
     size = draws.choice((64, 64, 100_000))
     return SegmentationConfig(
         segment_size_bytes=size,
-        enable_reed_solomon=parity and size == 64 and draws.random() < 0.5,
+        enable_reed_solomon=size == 64 and draws.random() < 0.5,
         parity_rate=0.5,
         incomplete_timeout_ms=INCOMPLETE_TIMEOUT_MS,
     )
