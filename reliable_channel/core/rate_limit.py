@@ -32,9 +32,9 @@ kept for it: it is the one class that others can starve.
 
 **Clients** of a class take turns by start-time fair queueing: each has a level, the turns it has
 had; one may run ahead of other waiting ones only as far as what is left lets them all catch up.
-Within the spread after a boundary, when not all have come back yet, that is what is left of its
-class's share where other classes wait: they may have taken the rest before those who come last ask.
-The same goes for what the two kinds that share the repairs' part leave each other.
+Within the spread after a boundary, while not all have come back, only what is left of the class's
+own share counts for this where other classes wait: they may use the rest before the last ones ask.
+The same holds for the one that retransmissions and repair answers keep for each other.
 Levels outlive epochs, so a budget smaller than the number of clients goes round. For a client that
 does not ask for 30 s (at most a tenth of the period), not counting the spread after a boundary,
 nothing more is kept until it asks again: what it does not take up is not lost.
