@@ -32,6 +32,9 @@ kept for it: it is the one class that others can starve.
 
 **Clients** of a class take turns by start-time fair queueing: each has a level, the turns it has
 had; one may run ahead of other waiting ones only as far as what is left lets them all catch up.
+Within the spread after a boundary, while not all have come back, only what is left of the class's
+own share counts for this where other classes wait: they may use the rest before the last ones ask.
+The same holds for the one that retransmissions and repair answers keep for each other.
 Levels outlive epochs, so a budget smaller than the number of clients goes round. For a client that
 does not ask for 30 s (at most a tenth of the period), not counting the spread after a boundary,
 nothing more is kept until it asks again: what it does not take up is not lost.
@@ -422,7 +425,8 @@ class EpochRateLimiter:
         waiting = line.find(client)
         if self._is_guarded(now) or (waiting and self._pause(waiting)):
             return False
-        return self._allowance(traffic) > line.kept_from(client)
+        kept = line.kept_from(client)
+        return self._allowance(traffic, leaves_some=kept > 0) > kept
 
     def _may_clear(self, traffic: TrafficClass) -> bool:
         """Return whether the class could go in this epoch if nothing else waited or were open."""
@@ -431,27 +435,38 @@ class EpochRateLimiter:
         spare = 0 if traffic is TrafficClass.SYNC else self._spare_sync()
         return self._messages - self._used > spare
 
-    def _allowance(self, traffic: TrafficClass) -> int:
-        """Return how many transmissions the class could make if no other made any from now on."""
+    def _allowance(self, traffic: TrafficClass, *, leaves_some: bool = False) -> int:
+        """Return how many transmissions the class could make if no other made any from now on.
+
+        ``leaves_some``: others of the class have to find enough of it when they come.
+        """
         free = self._free()
         if free <= 0 or (traffic is TrafficClass.PARITY and self._lines[TrafficClass.FRESH]):
             return 0
         if self._messages < SMALLEST_SHARED_BUDGET:
             allowed = free - sum(self._is_before(other, traffic) for other in TrafficClass)
         else:
-            allowed = self._allowance_by_share(traffic, free)
+            allowed = self._allowance_by_share(traffic, free, leaves_some)
         if traffic is TrafficClass.REPAIR_ANSWER:
             allowed = min(allowed, self._answers_left())
         return max(0, allowed)
 
-    def _allowance_by_share(self, traffic: TrafficClass, free: int) -> int:
+    def _allowance_by_share(self, traffic: TrafficClass, free: int, leaves_some: bool) -> int:
         share = SHARE_OF[traffic]
         rests = self._rests()
         kept = self._kept(rests)
-        of_its_own = min(rests[share], free - sum(kept[:share]))
-        allowed = max(of_its_own, free - sum(kept) + kept[share])
+        allowed = min(rests[share], free - sum(kept[:share]))
         sibling = SIBLING.get(traffic)
-        return allowed - (sibling is not None and self._is_before(sibling, traffic))
+        leaves_one = sibling is not None and self._is_before(sibling, traffic)
+        if not ((leaves_some or leaves_one) and self._may_be_overtaken(traffic)):
+            allowed = max(allowed, free - sum(kept) + kept[share])
+        return allowed - leaves_one
+
+    def _may_be_overtaken(self, traffic: TrafficClass) -> bool:
+        """Return whether other classes may use what is beyond shares before all of this one ask."""
+        if self._clock >= self._opened + self._spread:
+            return False
+        return any(line for other, line in enumerate(self._lines) if other != traffic)
 
     def _rests(self) -> tuple[int, int, int]:
         """Return what is left of each share."""

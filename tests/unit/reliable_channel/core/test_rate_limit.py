@@ -320,6 +320,24 @@ class TestShares:
         assert limiter.admit("a", REPAIR, START + 3) is None
         assert limiter.admit("a", ANSWER, START + 3) == EPOCH
 
+    def test_what_the_longer_waiting_kind_keeps_is_of_their_share(self) -> None:
+        """Of anything else, fresh data could leave it nothing; until all have come back."""
+        limiter = limiter_of(9)
+        limiter.set_waiting("a", ANSWER, START)
+        limiter.set_waiting("b", REPAIR, START + 1)
+        limiter.set_waiting("c", FRESH, START + 1)
+        assert limiter.admit("b", REPAIR, START + 2) is None
+        assert drain(limiter, "c", FRESH, START + 2) == 8
+        assert limiter.admit("a", ANSWER, START + 2) == EPOCH
+
+    def test_the_longer_waiting_kind_keeps_one_of_anything_once_all_have_come_back(self) -> None:
+        limiter = limiter_of(9)
+        now = START + LARGEST_SPREAD
+        limiter.set_waiting("a", ANSWER, now)
+        limiter.set_waiting("b", REPAIR, now + 1)
+        limiter.set_waiting("c", SYNC, now + 1)
+        assert drain(limiter, "b", REPAIR, now + 2) == 7
+
     def test_answers_that_reached_their_limit_hold_nobody_back(self) -> None:
         limiter = limiter_of(10)
         limiter.set_waiting("a", ANSWER, START)
@@ -489,6 +507,28 @@ class TestClients:
         assert drain(limiter, "a", FRESH) == 5
         limiter.set_waiting("b", FRESH, None)
         assert drain(limiter, "a", FRESH) == 4
+
+    def test_a_client_runs_ahead_on_its_class_share_alone_until_all_have_come_back(self) -> None:
+        """Else another class takes what was left for those who come last."""
+        limiter = limiter_of(29)
+        for client, traffic in [("a", REPAIR), ("b", REPAIR), ("c", SYNC)]:
+            limiter.set_waiting(client, traffic, START)
+        assert drain(limiter, "a", REPAIR) == 3
+        assert drain(limiter, "a", REPAIR, START + LARGEST_SPREAD - SECOND) == 0
+        assert drain(limiter, "c", SYNC, START + LARGEST_SPREAD - SECOND) == 24
+        assert drain(limiter, "b", REPAIR, START + LARGEST_SPREAD - SECOND) == 2
+
+    def test_a_client_runs_ahead_on_all_that_is_left_once_all_have_come_back(self) -> None:
+        limiter = limiter_of(29)
+        for client, traffic in [("a", REPAIR), ("b", REPAIR), ("c", SYNC)]:
+            limiter.set_waiting(client, traffic, START)
+        assert drain(limiter, "a", REPAIR, START + LARGEST_SPREAD) == 14
+
+    def test_a_client_runs_ahead_on_all_that_is_left_where_no_other_class_waits(self) -> None:
+        limiter = limiter_of(29)
+        limiter.set_waiting("a", REPAIR, START)
+        limiter.set_waiting("b", REPAIR, START)
+        assert drain(limiter, "a", REPAIR) == 14
 
     def test_a_newcomer_is_owed_nothing_for_the_past(self) -> None:
         limiter = limiter_of()
