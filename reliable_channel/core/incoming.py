@@ -22,10 +22,11 @@ from typing import Final
 from reliable_channel.core.acceptance import Acceptance, Arrival
 from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
+from reliable_channel.core.passing import PassingMessages, whole_key
 from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.acknowledgements import Acknowledgements
-from reliable_channel.core.sds.causal import MET_RING, CausalOrder, IdRing
+from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.sds.responder import RepairResponder
@@ -36,7 +37,7 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError, InvalidSegmentError
 from reliable_channel.events import SenderIdConflictEvent
-from reliable_channel.types import MS, MessageId
+from reliable_channel.types import MS
 
 SEGMENT_START: Final = b"\n\x20"
 """First bytes of an encoded segment: the tag and length of its payload hash."""
@@ -81,7 +82,7 @@ class IncomingPipeline:
         self.acceptance = acceptance
         self.delivery = delivery
         self.max_message_bytes = max_message_bytes
-        self.proven_ephemerals = IdRing(MET_RING)
+        self.passing = PassingMessages(state, reassembler, causal, gaps, acceptance, delivery)
 
     # -- receive ----------------------------------------------------------------------------------
 
@@ -391,7 +392,7 @@ class IncomingPipeline:
 
     def receive_sync(self, message: SdsMessage, arrival: Arrival) -> None:
         """Take a sync message: evidence about ours, and names of what we may lack."""
-        if not self.pass_by(message.message_id, proven=False):
+        if not self.passing.pass_by(message.message_id, proven=False):
             return
         self.state.outbox.count("syncs_received")
         self.listen(message, arrival, fresh=True)
@@ -405,99 +406,8 @@ class IncomingPipeline:
         except InvalidSegmentError as error:
             self.state.outbox.drop(error.reason)
             return
-        if not self.pass_by(message.message_id, proven=proves_id(message, segment)):
-            return
-        if segment is None:
-            self.delivery.deliver(self.passing_payload(message, message.content or b""))
-        elif segment.data_segment_count == 1 and segment.is_parity:
-            self.state.outbox.drop("parity_of_one_segment")
-        elif segment.data_segment_count == 1:
-            if keccak256(segment.payload) != segment.entire_message_hash:
-                self.state.outbox.drop("hash_mismatch")
-            else:
-                self.delivery.deliver(self.passing_payload(message, segment.payload))
-        else:
-            self.take_passing_segment(message, segment)
-
-    def pass_by(self, message_id: MessageId, *, proven: bool) -> bool:
-        """Note the id of a sync or ephemeral message; say whether it was not seen before.
-
-        It is only claimed: nobody takes it as met, and what is looked for under it is looked for all the same. Also
-        where the content proves the id: a copy of a content message without its Lamport time would do that.
-
-        Args:
-            message_id: The id.
-            proven: The content gives it, so that no other message is this one.
-        """
-        known = self.state.log.known.get(message_id)
-        if proven:
-            is_seen = message_id in self.proven_ephemerals or (known is not None and known.proven)
-        else:
-            is_seen = known is not None or message_id in self.causal.claimed
-        if is_seen or message_id in self.causal.passing:
-            self.state.outbox.count("duplicates")
-            return False
-        self.causal.claimed.add(message_id)
-        if proven:
-            self.proven_ephemerals.add(message_id)
-        return True
-
-    def passing_payload(self, message: SdsMessage, content: bytes) -> IncomingPayload:
-        """Return the payload of an ephemeral message that is whole."""
-        payload = IncomingPayload(serial=0, key=whole_key(message)._replace(ephemeral=True))
-        payload.ids[0] = message.message_id
-        payload.message = content
-        return payload
-
-    def take_passing_segment(self, message: SdsMessage, segment: SegmentMessage) -> None:
-        """Take a parity segment, or a data segment of an ephemeral payload."""
-        key = self.reassembler.key_of(message.sender_id, segment, ephemeral=True)
-        if segment.is_parity:
-            self.take_parity(message, segment, key)
-            return
-        if set_digest(key) in self.reassembler.completed:
-            self.state.outbox.count("late_segments")
-            return
-        reason = self.delivery.refusal(key, segment, 0)
-        if reason is not None:
-            self.state.outbox.drop(reason)
-            return
-        payload = self.delivery.take(key, segment, 0)
-        self.state.outbox.count("segments_received")
-        payload.enter(segment.data_segment_index, message.message_id, 0, ())
-        self.taken(payload, segment)
-
-    def take_parity(self, message: SdsMessage, segment: SegmentMessage, key: SetKey) -> None:
-        """Take a parity segment."""
-        completed, home = self.reassembler.completed, self.reassembler.home(key)
-        is_late = set_digest(key) in completed or set_digest(key.sibling) in completed
-        if is_late and home not in self.reassembler.sets:
-            self.state.outbox.count("late_segments")
-            return
-        extra = history_octets(message.causal_history)
-        reason = self.delivery.refusal(home, segment, extra)
-        if reason is not None:
-            self.state.outbox.drop(reason)
-            return
-        payload = self.delivery.take(home, segment, extra)
-        self.state.outbox.count("parity_received")
-        self.acceptance.hold_parity(payload, segment.parity_segment_index, segment.payload, message)
-        self.gaps.look_for(message)
-        self.taken(payload, segment)
-
-    def taken(self, payload: IncomingPayload, segment: SegmentMessage) -> None:
-        """Go on with a set that was given a segment of an ephemeral message."""
-        self.delivery.progress(payload, segment)
-        self.acceptance.payloads[payload.serial] = payload
-        if self.reassembler.is_complete(payload):
-            self.delivery.finish_set(payload, segment)
-        self.acceptance.keep_parity(payload)
-
-
-def whole_key(message: SdsMessage) -> SetKey:
-    """Return what identifies a payload that is no segment."""
-    content = message.content or b""
-    return SetKey(message.sender_id, message.message_id.encode(), 0, 1, 0, len(content), 0)
+        if self.passing.pass_by(message.message_id, proven=proves_id(message, segment)):
+            self.passing.receive(message, segment)
 
 
 def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:

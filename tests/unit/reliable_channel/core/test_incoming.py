@@ -619,16 +619,6 @@ def test_256_segments_are_accepted() -> None:
     assert receiver.received == [payload]
 
 
-def test_late_parity_is_counted_and_forgotten() -> None:
-    receiver = bob()
-    messages = messages_of(PAYLOAD, parity_count=1)
-    receiver.receive(*messages, messages[3])
-    assert receiver.received == [PAYLOAD]
-    assert receiver.counted("late_segments") == 1
-    assert receiver.counted("duplicates") == 1
-    assert receiver.status().incomplete_payloads == 0
-
-
 @pytest.mark.parametrize("parity_first", [True, False])
 def test_what_only_parity_names_is_fetched_too(*, parity_first: bool) -> None:
     """WIRE: missing dependencies: by hint from the store."""
@@ -715,74 +705,12 @@ def test_with_wrap_time_a_late_segment_never_opens_a_set_again() -> None:
     assert receiver.status().incomplete_payloads == 0
 
 
-def test_the_parity_of_one_segment_is_no_second_message() -> None:
-    """A foreign sender may add parity to a single segment: it is the same bytes once more."""
-    receiver = bob()
-    data, parity = cut(b"x" * 64, parity_count=1)
-    assert data.payload == parity.payload
-    receiver.receive(content_message(data), ephemeral_message(parity))
-    assert receiver.received == [b"x" * 64]
-
-
 def test_data_beside_parity_of_an_unknown_code_makes_the_payload() -> None:
     receiver = bob()
     segments = [replace(item, parity_code=2) for item in cut(PAYLOAD, parity_count=1)]
     receiver.receive(ephemeral_message(segments[3]), *map(content_message, segments[:3]))
     assert receiver.dropped() == {"unknown_parity_code": 1}
     assert receiver.received == [PAYLOAD]
-
-
-# --- Ephemeral messages --------------------------------------------------------------------------
-
-
-def test_an_ephemeral_message_is_delivered_at_once_and_only_once() -> None:
-    """WIRE: never logged, parked or acknowledged; delivered at once."""
-    receiver = settled()
-    message = ephemeral_message(cut(b"now")[0], history=entries("unknown"))
-    known = receiver.status().known_messages
-    receiver.receive(message, message)
-    (event,) = receiver.of(MessageReceivedEvent)
-    assert (event.message, event.ephemeral, event.late) == (b"now", True, False)
-    assert event.message_id == message.message_id
-    status = receiver.status()
-    assert (status.known_messages, status.owed_acknowledgements) == (known, 0)
-    assert (status.missing_messages, status.participants) == (0, 1)
-    assert receiver.counted("duplicates") == 1
-
-
-def test_an_unsegmented_ephemeral_message_is_delivered_whole() -> None:
-    receiver = bob()
-    receiver.receive(ephemeral_message(b"now"))
-    assert receiver.received == [b"now"]
-
-
-@pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_ephemeral_segments_make_a_payload(count: int, *, reverse: bool) -> None:
-    payload = bytes(number % 256 for number in range(count * 64))
-    messages = [ephemeral_message(segment) for segment in cut(payload)]
-    receiver = bob()
-    receiver.receive(*(messages[::-1] if reverse else messages))
-    (event,) = receiver.of(MessageReceivedEvent)
-    assert (event.message, event.ephemeral) == (payload, True)
-    assert event.message_id == messages[0].message_id
-    assert receiver.status().known_messages == 0
-    assert receiver.status().owed_acknowledgements == 0
-    assert receiver.rows_of(PendingRecord) == []
-
-
-@pytest.mark.parametrize("ephemeral_first", [True, False])
-def test_the_same_segment_as_content_and_as_ephemeral_never_raises(
-    *, ephemeral_first: bool
-) -> None:
-    """Whoever sees a segment can send it once more without its Lamport time, under its true id."""
-    receiver = bob()
-    segments = cut(PAYLOAD)
-    content = content_message(segments[1])
-    copies = [ephemeral_message(segments[0]), ephemeral_message(segments[2])]
-    receiver.receive(*([*copies, content] if ephemeral_first else [content, *copies]))
-    receiver.receive(*messages_of(PAYLOAD))
-    assert receiver.received.count(PAYLOAD) == 1
 
 
 # --- Ids that are proven, and ids that are claimed -----------------------------------------------
@@ -935,14 +863,6 @@ def test_a_copy_without_lamport_time_does_not_hide_a_segment() -> None:
     assert receiver.received == []
     receiver.receive(*messages)
     assert receiver.received == [PAYLOAD, b"after"]
-
-
-def test_a_claim_does_not_keep_parity_away() -> None:
-    receiver = bob(segmentation=PARITY)
-    messages = messages_of(PAYLOAD, parity_count=1)
-    receiver.receive(sync_message(sender_id=CAROL, message_id=messages[3].message_id))
-    receiver.receive(messages[0], messages[1], messages[3])
-    assert receiver.received == [PAYLOAD]
 
 
 def test_whoever_speaks_is_a_participant_for_a_while() -> None:
