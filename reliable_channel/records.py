@@ -196,6 +196,27 @@ class LostRecord:
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRecord:
+    """An id that others named and this participant lacks: what the store and other participants are asked for."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    sender_id: ParticipantId | None
+    """Who sent it, where that was said."""
+    named_by: ParticipantId
+    """Whose message named it first."""
+    since_ns: Nanoseconds
+    hints: bytes
+    """Transport hashes under which the store may have it, 32 bytes each."""
+    may_predate: bool
+    """It may be from before this participant's time."""
+    claimed: bool
+    """Somebody's sync or ephemeral message had this id before it was named."""
+    excused: bool
+    """Nobody waits for it any more."""
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedRecord:
     """A payload that was rebuilt: a late segment of it never delivers again."""
 
@@ -249,6 +270,7 @@ Record: TypeAlias = (
     | AcknowledgementRecord
     | DebtRecord
     | LostRecord
+    | MissingRecord
     | CompletedRecord
     | EventRecord
     | LedgerRecord
@@ -267,6 +289,7 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     AcknowledgementRecord,
     DebtRecord,
     LostRecord,
+    MissingRecord,
     CompletedRecord,
     EventRecord,
     LedgerRecord,

@@ -31,6 +31,7 @@ from reliable_channel.records import (
     DebtRecord,
     LogRecord,
     LostRecord,
+    MissingRecord,
     OutgoingRecord,
     ParityRecord,
     PendingRecord,
@@ -368,6 +369,7 @@ def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey
         (AcknowledgementRecord, set(acknowledged), True),
         (DebtRecord, {(item,) for item in state.debt}, True),
         (LostRecord, {(item,) for item in machine.causal.lost.ids}, True),
+        (MissingRecord, {(item,) for item in machine.gaps.missing.messages}, True),
         (CompletedRecord, {(item,) for item in machine.reassembler.completed}, False),
         (
             BodyRecord,

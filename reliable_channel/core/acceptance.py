@@ -176,6 +176,7 @@ class Acceptance:
     def forget(self, payload: IncomingPayload) -> None:
         """Let go of the rows that a restart would need."""
         has_rows = self.payloads.pop(payload.serial, None) is not None
+        payload.held_parity.clear()
         if payload.parity_rows:
             self.drop_parity_rows(payload, payload.parity_rows)
         if not payload.ephemeral:

@@ -85,7 +85,7 @@ def assemble(payload: IncomingPayload, latest: SegmentMessage | None = None) -> 
             data = {index: item.chunk for index, item in chosen.items()}
             message = put_together(payload.key, data, parity, group.size)
             if message is not None:
-                payload.settle(data, chosen, parity)
+                payload.settle(data, chosen, parity, group.size)
                 return message
             payload.failures += 1
     return None

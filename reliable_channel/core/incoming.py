@@ -362,9 +362,11 @@ class IncomingPipeline:
         While the payload waits for its turn, what names the segment waits for it too.
         """
         index = segment.data_segment_index
-        parked = self.causal.parked_without(
-            self.reassembler.key_of(message.sender_id, segment), index
-        )
+        key = self.reassembler.key_of(message.sender_id, segment)
+        parked = self.causal.parked_without(key, index)
+        if parked is not None and not parked.is_part(segment):
+            self.state.outbox.drop("conflicting_segment")
+            return
         known = self.acceptance.accept(
             message,
             index,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.core.wire import HistoryEntry, SegmentMessage
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 
@@ -88,6 +88,7 @@ class IncomingPayload:
         octets: Bytes it holds.
         completed_ns: When it became complete; 0 before.
         message: The payload, once complete.
+        chunk_bytes: Of its data segments but the last, once complete.
     """
 
     serial: int
@@ -111,6 +112,7 @@ class IncomingPayload:
     octets: int = 0
     completed_ns: Nanoseconds = 0
     message: bytes = b""
+    chunk_bytes: int = 0
 
     @property
     def sender_id(self) -> ParticipantId:
@@ -137,6 +139,11 @@ class IncomingPayload:
     def message_id(self) -> MessageId:
         """Id of the first data segment, or of the first known one where that cannot be inferred."""
         return self.ids[min(self.ids)]
+
+    def is_part(self, segment: SegmentMessage) -> bool:
+        """Tell whether a data segment of its set has the bytes that the whole has in its place."""
+        start = segment.data_segment_index * self.chunk_bytes
+        return self.message[start : start + self.chunk_bytes] == segment.payload
 
     def drop_id(self, message_id: MessageId) -> None:
         """Forget the id of one data segment; its bytes, once part of the whole, stay."""
@@ -183,7 +190,11 @@ class IncomingPayload:
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
 
     def settle(
-        self, data: dict[int, bytes], chosen: dict[int, Candidate], parity: dict[int, bytes]
+        self,
+        data: dict[int, bytes],
+        chosen: dict[int, Candidate],
+        parity: dict[int, bytes],
+        chunk_bytes: int,
     ) -> None:
         """Take the whole's data segments; the candidates that are part of it come first, the others are rivals.
 
@@ -191,7 +202,9 @@ class IncomingPayload:
             data: Chunks by index, all of them.
             chosen: The candidates that it was put together from.
             parity: The parity that it was put together with; the rest of it counts for nothing.
+            chunk_bytes: Of all of them but the last data segment.
         """
+        self.chunk_bytes = chunk_bytes
         self.parity = parity
         self.parity_rivals.clear()
         for index in list(self.data):

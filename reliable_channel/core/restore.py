@@ -33,6 +33,7 @@ from reliable_channel.records import (
     ChannelRecord,
     CompletedRecord,
     LostRecord,
+    MissingRecord,
     OutgoingRecord,
     ParityRecord,
     PendingRecord,
@@ -221,6 +222,7 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
         dropped = delivery.reassembler.remember(row.set_digest, int.from_bytes(row.held, "little"))
         if dropped is not None:
             delivery.state.outbox.delete(CompletedRecord, dropped)
+    restore_missing(delivery, snapshot)
     whole, stale = rejoin_all(delivery, snapshot)
     for payload in whole:
         if payload.data:
@@ -229,6 +231,16 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
             delivery.complete(payload)
     for payload in stale:
         delivery.give_up(payload, "incomplete_timeout", "and it was sent again")
+
+
+def restore_missing(delivery: Delivery, snapshot: Snapshot) -> None:
+    """Go on looking for what others named, but for what has come or was given up."""
+    rows = sorted(rows_of(snapshot, MissingRecord), key=lambda item: item.since_ns)
+    lacking = [row for row in rows if delivery.causal.lacks(row.message_id)]
+    for row in rows:
+        if row not in lacking:
+            delivery.state.outbox.delete(MissingRecord, row.message_id)
+    delivery.gaps.restore(lacking)
 
 
 def rejoin_all(

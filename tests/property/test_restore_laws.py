@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.wire import SdsMessage
-from reliable_channel.records import ParityRecord, PendingRecord
+from reliable_channel.records import MissingRecord, ParityRecord, PendingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     CAROL,
@@ -133,10 +133,15 @@ def durable(receiver: Participant) -> dict[str, Any]:
         "known": set(receiver.machine.state.log.known),
         "owed": set(receiver.machine.state.debt),
         "completed": dict(reassembler.completed),
+        "missing": {
+            item.message_id: item.record()
+            for item in receiver.machine.gaps.missing.messages.values()
+        },
+        "asked for": set(receiver.machine.state.repairs.requests),
         "rows": {
             key: row
             for key, row in receiver.rows.items()
-            if key[0] in (PendingRecord, ParityRecord)
+            if key[0] in (PendingRecord, ParityRecord, MissingRecord)
         },
     }
 

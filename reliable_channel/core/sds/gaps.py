@@ -29,6 +29,7 @@ from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage
 from reliable_channel.events import MessageLostEvent
 from reliable_channel.identifiers import is_identifier
+from reliable_channel.records import MissingRecord
 from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
 MAX_CLOCK_SKEW_MS: Final = 20_000
@@ -88,10 +89,38 @@ class Gaps:
         missing = self.missing.messages[entry.message_id]
         # A claim that comes while the id is looked for changes nothing.
         missing.claimed = missing.claimed or (is_new and entry.message_id in self.causal.claimed)
+        self.keep(missing)
+        self.wait_for(missing)
+
+    def wait_for(self, missing: MissingMessage) -> None:
+        """Let others be asked for a missing id, and let it be nobody's fault where it may be nothing."""
         if missing.may_be_nothing and not missing.excused:
             self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
         if not missing.may_predate and not missing.excused:
-            self.state.repairs.want(entry.message_id, missing.sender_id, self.state.now)
+            self.state.repairs.want(missing.message_id, missing.sender_id, self.state.now)
+
+    def keep(self, missing: MissingMessage) -> None:
+        """Write the row of a missing id, where it is not as it was."""
+        record = missing.record()
+        if record != missing.kept:
+            missing.kept = record
+            self.state.outbox.put_at((missing.message_id,), record)
+
+    def restore(self, records: Iterable[MissingRecord]) -> None:
+        """Go on looking for kept ids; what was excused stays so, and time goes on where it was.
+
+        Args:
+            records: Of ids that are neither known nor lost.
+        """
+        for record in records:
+            missing = self.missing.restore(record, self.state.now)
+            if missing is None:
+                self.state.outbox.delete(MissingRecord, record.message_id)
+                continue
+            if missing.excused:
+                self.causal.passing.add(missing.message_id)
+            self.wait_for(missing)
+        self.watch_missing()
 
     def lower_floor(self, lamport: int) -> None:
         """Take messages of a sender whose clock is behind ours as of our time, from our start on.
@@ -114,7 +143,8 @@ class Gaps:
 
     def stop_looking(self, message_id: MessageId) -> None:
         """Look for an id no longer: it arrived, was rebuilt, or nobody could bring it."""
-        self.missing.remove(message_id)
+        if self.missing.remove(message_id) is not None:
+            self.state.outbox.delete(MissingRecord, message_id)
         self.state.repairs.forget(message_id)
 
     # -- the node's store -------------------------------------------------------------------------
@@ -160,6 +190,7 @@ class Gaps:
                 break
             if self.causal.is_awaited(missing.message_id):
                 missing.since_ns = self.state.now
+                self.keep(missing)
                 messages[missing.message_id] = messages.pop(missing.message_id)
                 continue
             if missing.excused:
@@ -185,6 +216,7 @@ class Gaps:
         for missing in ripe:
             missing.may_predate = False
             missing.excused = True
+            self.keep(missing)
         self.causal.excuse([missing.message_id for missing in ripe])
         ends = [self.waits_until(item) for item in short if not item.excused]
         if ends:

@@ -16,6 +16,7 @@ from typing import Final
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.timers import Timers
 from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.records import MissingRecord
 from reliable_channel.types import SECOND, MessageId, Nanoseconds, ParticipantId
 
 QUERY_DELAYS_NS: Final = (0, 3 * SECOND, 10 * SECOND)
@@ -54,6 +55,7 @@ class MissingMessage:
         may_predate: It may be from before our time: it was named in the first moments of a new channel.
         claimed: A sync or ephemeral message of somebody's had this id before it was named.
         excused: Nobody waits for it any more, because it may be; it is looked for all the same.
+        kept: The row that was written last; None before the first.
     """
 
     message_id: MessageId
@@ -68,11 +70,25 @@ class MissingMessage:
     may_predate: bool = False
     claimed: bool = False
     excused: bool = False
+    kept: MissingRecord | None = None
 
     @property
     def may_be_nothing(self) -> bool:
         """Whether it is waited for only a short time: from before our time, or claimed and kept by no store."""
         return self.may_predate or (self.claimed and not self.hints and not self.useless)
+
+    def record(self) -> MissingRecord:
+        """Return its row."""
+        return MissingRecord(
+            message_id=self.message_id,
+            sender_id=self.sender_id,
+            named_by=self.named_by,
+            since_ns=self.since_ns,
+            hints=b"".join(self.hints),
+            may_predate=self.may_predate,
+            claimed=self.claimed,
+            excused=self.excused,
+        )
 
 
 class MissingMessages:
@@ -134,6 +150,26 @@ class MissingMessages:
         if entry.retrieval_hint and len(entry.retrieval_hint) == HINT_BYTES:
             self.learn_hint(missing, entry.retrieval_hint, now)
         return True
+
+    def restore(self, record: MissingRecord, now: Nanoseconds) -> MissingMessage | None:
+        """Take a kept row back, unless there is no room for it; its hints are tried anew."""
+        if len(self.messages) >= self.config.max_missing_ids:
+            return None
+        missing = MissingMessage(
+            record.message_id,
+            record.sender_id,
+            record.named_by,
+            record.since_ns,
+            may_predate=record.may_predate,
+            claimed=record.claimed,
+            excused=record.excused,
+            kept=record,
+        )
+        self.messages[record.message_id] = missing
+        self.named_by[record.named_by] = self.named_by.get(record.named_by, 0) + 1
+        for start in range(0, len(record.hints), HINT_BYTES):
+            self.learn_hint(missing, record.hints[start : start + HINT_BYTES], now)
+        return missing
 
     def learn_hint(self, missing: MissingMessage, hint: bytes, now: Nanoseconds) -> None:
         """Add a transport hash under which a message may be found."""

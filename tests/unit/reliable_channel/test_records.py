@@ -17,6 +17,7 @@ from reliable_channel.records import (
     LedgerRecord,
     LogRecord,
     LostRecord,
+    MissingRecord,
     OutgoingRecord,
     ParityRecord,
     PendingRecord,
@@ -113,6 +114,19 @@ ROWS: list[tuple[Record, RecordKey]] = [
     ),
     (DebtRecord(message_id="m"), ("m",)),
     (LostRecord(message_id="m", lost_ns=1), ("m",)),
+    (
+        MissingRecord(
+            message_id="m",
+            sender_id=None,
+            named_by="bob",
+            since_ns=1,
+            hints=b"",
+            may_predate=False,
+            claimed=False,
+            excused=False,
+        ),
+        ("m",),
+    ),
     (CompletedRecord(set_digest=b"d", held=b"\1", completed_ns=1), (b"d",)),  # type: ignore[list-item]
     (
         EventRecord(

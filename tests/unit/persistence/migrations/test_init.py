@@ -21,7 +21,7 @@ from persistence.migrations import REVISIONS, VERSION_TABLE, is_up_to_date, upgr
 from persistence.tables import metadata
 from persistence.testing import ROW_TYPES, exact, rows_of, sample_event, sample_records
 from reliable_channel.errors import ConfigurationError, EventsExpiredError
-from reliable_channel.records import LedgerRecord
+from reliable_channel.records import LedgerRecord, MissingRecord
 
 ROOT = Path(__file__).parents[4]
 FIRST_SCHEMA = ROOT / "tests" / "unit" / "persistence" / "data" / "first_schema.sql"
@@ -82,7 +82,8 @@ def make_first_schema(url: str) -> None:
 async def check_first_data(url: str) -> None:
     """Check that everything is there that the dump holds."""
     async with open_store(url) as store:
-        expected = [sample_records(kind)[1] for kind in ROW_TYPES]
+        kinds = [kind for kind in ROW_TYPES if kind is not MissingRecord]  # which came later
+        expected = [sample_records(kind)[1] for kind in kinds]
         assert rows_of(await store.acquire_channel("room")) == exact(expected)
         assert rows_of(await store.acquire_channel("hall")) == exact(
             sample_records(ROW_TYPES[1])[:2]

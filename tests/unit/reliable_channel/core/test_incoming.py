@@ -678,6 +678,26 @@ def test_what_names_a_late_segment_waits_for_its_payload(*, restart: bool) -> No
     assert receiver.rows_of(PendingRecord) == receiver.rows_of(ParityRecord) == []
 
 
+def test_what_is_no_part_of_a_parked_payload_does_not_become_one() -> None:
+    """After a restart it would be put together with it, and make nothing."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD,
+        parity_count=1,
+        wrap_time_ns=0,
+        salt_ns=NOW,
+        lamport=NOW_MS + 20_000,
+        history=[entry("before")],
+    )
+    receiver.receive(messages[0], messages[1], messages[3])
+    forged = replace(cut(PAYLOAD, parity_count=1, wrap_time_ns=0)[2], payload=b"!" * 22)
+    receiver.receive(content_message(forged, lamport=NOW_MS + 20_000))
+    assert receiver.dropped() == {"conflicting_segment": 1}
+    receiver = receiver.reopened()
+    receiver.receive(messages[2], single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received == [b"before", PAYLOAD]
+
+
 def test_without_wrap_time_a_payload_sent_again_is_delivered_again() -> None:
     """WIRE: after completion only a data segment with a new id for an index already held opens a set."""
     receiver = bob()

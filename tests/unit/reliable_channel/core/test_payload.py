@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from reliable_channel.core.payload import Candidate, IncomingPayload
 from tests.support.builders import ALICE, collect_set, cut, entry
 
@@ -52,7 +56,7 @@ def test_what_is_no_part_of_the_whole_becomes_a_rival() -> None:
     payload = contested()
     chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
     whole = {0: payload.data[0], 1: b"rebuilt", 2: payload.data[2]}
-    payload.settle(whole, chosen, {0: b"parity"})
+    payload.settle(whole, chosen, {0: b"parity"}, 64)
     assert payload.parity == {0: b"parity"}
     assert payload.data == whole
     assert set(payload.ids) == set(payload.lamports) == set(payload.histories) == {0, 2}
@@ -63,9 +67,31 @@ def test_what_is_no_part_of_the_whole_becomes_a_rival() -> None:
 def test_what_was_left_out_and_has_the_right_bytes_keeps_its_place() -> None:
     payload = contested()
     chosen = {0: payload.candidates(0)[0], 2: payload.candidates(2)[0]}
-    payload.settle({**payload.data, 1: b"other"}, chosen, {})
+    payload.settle({**payload.data, 1: b"other"}, chosen, {}, 64)
     assert payload.ids[1] == "rival"
     assert [item.message_id for item in payload.rivals[1]] == ["m1"]
+
+
+@pytest.mark.parametrize(
+    ("index", "payload", "is_part"),
+    [
+        (0, PAYLOAD[:64], True),
+        (1, PAYLOAD[64:128], True),
+        (2, PAYLOAD[128:], True),
+        (0, b"!" * 64, False),
+        (1, PAYLOAD[:64], False),
+        (2, b"!" * 22, False),
+        (2, PAYLOAD[-20:], False),
+        (0, PAYLOAD[:32], False),
+    ],
+)
+def test_a_part_has_the_bytes_of_the_whole_in_its_place(
+    index: int, payload: bytes, is_part: bool
+) -> None:
+    whole = collect_set(cut(PAYLOAD))
+    whole.message, whole.chunk_bytes = PAYLOAD, 64
+    segment = replace(cut(PAYLOAD)[index], payload=payload)
+    assert whole.is_part(segment) is is_part
 
 
 def test_a_dropped_id_leaves_the_others() -> None:

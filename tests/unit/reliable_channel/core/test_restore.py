@@ -25,15 +25,17 @@ from reliable_channel.records import (
     DebtRecord,
     LogRecord,
     LostRecord,
+    MissingRecord,
     ParityRecord,
     PendingRecord,
 )
-from reliable_channel.types import SECOND
+from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
     ALICE,
     BOB,
     CAROL,
     DAY,
+    GRACE,
     NO_FILTER,
     NOW,
     NOW_MS,
@@ -1077,6 +1079,71 @@ def test_a_lower_bound_holds_for_what_was_kept_before() -> None:
     )
     assert lower.status().full_messages == 1
     assert len(lower.rows_of(BodyRecord)) == 1
+
+
+def test_what_a_sync_named_is_looked_for_after_a_restart_too() -> None:
+    """The repair buffer outlives a restart: nobody may name it again for minutes."""
+    receiver = settled()
+    hint = hash_of(b"lost")
+    named = [entry("lost", hint=hint, sender_id=ALICE), entry("other", sender_id=CAROL)]
+    receiver.receive(sync_message(*named, lamport=NOW_MS + 20_000))
+    receiver.fetched()
+    receiver.advance(20 * SECOND)
+    again = receiver.reopened()
+    assert again.status().missing_messages == 2
+    again.advance(MS)
+    assert [fetch.hashes for fetch in again.fetches] == [(hint,)]
+    again.fetched()
+    again.advance(120 * SECOND)
+    again.published()
+    asked = {item.message_id for sync in again.syncs for item in sync.message.repair_request}
+    assert asked == {"lost", "other"}
+    again.receive(content_message(b"lost", message_id="lost", lamport=NOW_MS + 15_000))
+    assert [row.message_id for row in missing_rows(again)] == ["other"]
+    again.advance(TIMEOUT - 140 * SECOND)
+    assert again.lost == [("other", "dependency_timeout")]
+    assert missing_rows(again) == []
+
+
+def test_what_came_or_was_given_up_is_not_looked_for_after_a_restart() -> None:
+    receiver = settled()
+    receiver.receive(sync_message(entry("lost", sender_id=ALICE), lamport=NOW_MS + 20_000))
+    (row,) = missing_rows(receiver)
+    receiver.receive(content_message(b"lost", message_id="lost", lamport=NOW_MS + 15_000))
+    receiver.rows[MissingRecord, ("lost",)] = row
+    again = receiver.reopened()
+    again.advance(MS)
+    assert again.status().missing_messages == 0
+    assert missing_rows(again) == []
+
+
+def test_what_nobody_waits_for_stays_so_after_a_restart() -> None:
+    """WIRE: on a new channel an unmet dependency counts as before our time after a while."""
+    receiver = bob()
+    receiver.receive(single("first", "before our time", lamport=NOW_MS + 1))
+    receiver.advance(GRACE)
+    assert receiver.received == [b"first"]
+    again = receiver.reopened()
+    again.receive(single("second", "before our time", lamport=NOW_MS + 20_000))
+    assert again.received == [b"second"]
+    again.advance(TIMEOUT)
+    assert again.lost == []
+
+
+def test_what_does_not_fit_any_more_is_let_go() -> None:
+    receiver = settled()
+    receiver.receive(sync_message(*entries("a", "b", "c"), lamport=NOW_MS + 20_000))
+    again = bob(
+        now=receiver.now,
+        snapshot=receiver.snapshot(),
+        sds=replace(NO_FILTER, max_missing_ids=2, max_missing_ids_per_sender=2),
+    )
+    again.advance(MS)
+    assert again.status().missing_messages == 2
+
+
+def missing_rows(receiver: Participant) -> list[MissingRecord]:
+    return [row for row in receiver.rows_of(MissingRecord) if isinstance(row, MissingRecord)]
 
 
 def test_with_repair_switched_off_nothing_is_kept_of_before() -> None:
