@@ -125,8 +125,13 @@ def groups(payload: IncomingPayload, latest: SegmentMessage | None) -> list[Grou
 
 
 def untried(payload: IncomingPayload, group: Group) -> Iterator[Pattern]:
-    """Yield patterns of a group that were not tried before; where one ended the next call goes on."""
-    for number in range(payload.looked, payload.looked + MAX_PATTERNS):
+    """Yield patterns of a group that were not tried before.
+
+    First those with the lowest numbers, of which a new segment makes others than before; then more of them, from where
+    the last call ended.
+    """
+    further = max(payload.looked, MAX_PATTERNS)
+    for number in (*range(MAX_PATTERNS), *range(further, further + MAX_PATTERNS)):
         chosen, parity = pattern(group, payload.data_count, number)
         mark = hash((*chosen, *(item.chunk for item in chosen.values()), *sorted(parity.items())))
         if chosen and mark not in payload.tried:
@@ -134,7 +139,7 @@ def untried(payload: IncomingPayload, group: Group) -> Iterator[Pattern]:
             if len(payload.tried) >= MAX_TRIED:
                 payload.tried.clear()
             payload.tried.add(mark)
-        payload.looked = number + 1
+        payload.looked = max(payload.looked, number + 1)
 
 
 def pattern(group: Group, count: int, number: int) -> Pattern:

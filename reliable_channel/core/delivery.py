@@ -8,19 +8,20 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.assembly import assemble
-from reliable_channel.core.payload import SEGMENT_OCTETS, IncomingPayload, SetKey
+from reliable_channel.core.payload import SEGMENT_OCTETS, Candidate, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.causal import CausalOrder, IdRing
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.state import ChannelState, salted_id
-from reliable_channel.core.wire import SdsMessage, SegmentMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
@@ -122,6 +123,9 @@ class Delivery:
         reason = self.reassembler.refusal(key, segment, extra, message_id)
         if reason not in TABLE_FULL:
             return reason
+        waiting = self.reassembler.sets.get(key.sibling)
+        if waiting is not None and not waiting.data and not key.ephemeral:
+            return None  # it takes the place of its own parity, which came first
         whose = key.sender_id if reason == "incomplete_payloads_of_sender_full" else None
         stale = self.reassembler.stale(whose, self.state.now - STALE_NS)
         if stale is None:
@@ -235,27 +239,13 @@ class Delivery:
             payload: The payload.
             restored: It was whole before a restart: what is remembered of its set knows of late segments too.
         """
-        if payload.rivals:
-            rivals = [item for items in payload.rivals.values() for item in items]
-            payload.octets -= sum(history_octets(item.history) for item in rivals)
-            self.causal.release_waiters(self.acceptance.drop_rivals(payload))
-        if len(payload.ids) < payload.data_count:
-            self.state.outbox.count("parity_recoveries")
-            if not self.infer(payload):
-                self.state.outbox.count("duplicates")
-                self.acceptance.forget(payload)
-                for message_id in payload.ids.values():
-                    # Eviction takes logged ids only.
-                    self.state.log.log(message_id)
-                self.causal.release_waiters(tuple(payload.ids.values()))
-                return
+        if not self.name_segments(payload):
+            return
         if payload.held_parity:
             self.end_parity(payload)
         payload.data.clear()
         payload.parity.clear()
         payload.parity_rivals.clear()
-        if len(payload.ids) == payload.data_count:
-            payload.histories.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key)
         if not restored or digest not in self.reassembler.completed:
@@ -264,6 +254,62 @@ class Delivery:
             self.deliver(payload)
         else:
             self.complete(payload)
+
+    def name_segments(self, payload: IncomingPayload) -> bool:
+        """Settle which ids are those of a whole payload's segments, rebuilt ones included; say whether it is new."""
+        ids: Sequence[MessageId] = ()
+        named: dict[int, tuple[HistoryEntry, ...]] = {}
+        is_mixed = payload.has_odd or payload.rivals or len(payload.ids) < payload.data_count
+        if not payload.ephemeral and is_mixed:
+            ids = canonical_ids(payload)
+            named = self.leave_out_strangers(payload, ids)
+        if payload.rivals:
+            rivals = [item for items in payload.rivals.values() for item in items]
+            payload.octets -= sum(history_octets(item.history) for item in rivals)
+            self.causal.release_waiters(self.acceptance.drop_rivals(payload))
+        if len(payload.ids) == payload.data_count:
+            return True
+        # Not always with parity: what is no segment of its sender's may have the bytes of one.
+        self.state.outbox.count("parity_recoveries")
+        if not ids or self.infer(payload, ids, named):
+            return True
+        self.state.outbox.count("duplicates")
+        self.acceptance.forget(payload)
+        for message_id in payload.ids.values():
+            # Eviction takes logged ids only.
+            self.state.log.log(message_id)
+        self.causal.release_waiters(tuple(payload.ids.values()))
+        return False
+
+    def leave_out_strangers(
+        self, payload: IncomingPayload, ids: Sequence[MessageId]
+    ) -> dict[int, tuple[HistoryEntry, ...]]:
+        """Let no copy with bytes that are skipped pass for a segment: the id of such a copy is another one.
+
+        Where any segment has the id of its bytes as they are written, its sender writes them so, and all others do.
+
+        Args:
+            payload: A whole payload.
+            ids: What ``canonical_ids`` gives for it.
+
+        Returns:
+            What copies name, by index, where only a copy came: the segment itself named that, or who knows what.
+        """
+        named: dict[int, tuple[HistoryEntry, ...]] = {}
+        held = {
+            index: [item for item in payload.candidates(index) if item.message_id == ids[index]]
+            for index in payload.ids
+        }
+        if not any(held.values()):
+            return named
+        for index, found in held.items():
+            if found:
+                payload.choose(index, found[0])
+            else:
+                named[index] = payload.histories[index]
+                payload.expel(index)
+        payload.gather()
+        return named
 
     def end_parity(self, payload: IncomingPayload) -> None:
         """Let the parity of a whole payload go; its rows stay where data segments have none: they stand in for those.
@@ -282,17 +328,25 @@ class Delivery:
     def join_late(self, payload: IncomingPayload, message: SdsMessage, index: int) -> None:
         """Give a parked payload that was rebuilt without one of its ids the segment that has it."""
         self.causal.unpark(payload)
+        payload.data = payload.pieces()
+        if index in payload.ids:
+            payload.rivals[index] = [Candidate(payload.data[index], "", 0, ())]
         self.acceptance.join(payload, message, index)
         self.acceptance.keep(message, payload)
         payload.octets += history_octets(message.causal_history)
+        payload.has_odd = True
+        is_new = self.name_segments(payload)
+        payload.data.clear()
+        if not is_new:
+            self.state.timers.cancel(("dependency", payload.serial))
+            return
         if 0 in payload.ids:
             payload.dependencies.clear()
             payload.gather()
         missing = payload.data_count - len(payload.ids)
         self.acceptance.drop_parity_rows(payload, payload.parity_rows[missing:])
-        if not missing:
-            payload.histories.clear()
-        self.causal.complete(payload)
+        if not self.causal.complete(payload):
+            self.keep_bounds(payload)
 
     def remember(self, digest: bytes, held: int, data_count: int) -> None:
         """Remember a rebuilt payload, so that a late segment delivers nothing twice."""
@@ -307,20 +361,27 @@ class Delivery:
             )
         )
 
-    def infer(self, payload: IncomingPayload) -> bool:
+    def infer(
+        self,
+        payload: IncomingPayload,
+        ids: Sequence[MessageId],
+        named: dict[int, tuple[HistoryEntry, ...]],
+    ) -> bool:
         """Make the ids of rebuilt data segments known, as if received; say whether the payload is new.
 
         A segment's bytes are deterministic, so keccak gives the id that the sender gave. Nothing is inferred
         unless every received segment's own id comes out right.
 
+        Args:
+            payload: A whole payload.
+            ids: What ``canonical_ids`` gives for it.
+            named: What rebuilt segments name, where that is known.
+
         Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
         """
-        wrap_ns = payload.key.wrap_time_ns
-        if payload.ephemeral or not payload.ids:
-            return True
-        contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
-        ids = [salted_id(payload.sender_id, wrap_ns, content) for content in contents]
-        if any(ids[index] != message_id for index, message_id in payload.ids.items()):
+        if not payload.ids or any(
+            ids[index] != message_id for index, message_id in payload.ids.items()
+        ):
             return True
         rebuilt = [index for index in range(payload.data_count) if index not in payload.ids]
         log = self.state.log
@@ -331,15 +392,15 @@ class Delivery:
             self.give_way(item)
         base, lamport = next(iter(payload.lamports.items()))
         # What the parity names outlives a restart with the first of them: the parity itself goes now.
-        named = payload.named_by_parity()
-        payload.octets += history_octets(named)
+        named = {rebuilt[0]: payload.named_by_parity(), **named}
+        payload.octets += sum(map(history_octets, named.values()))
         for index in rebuilt:
             rebuilt_message = SdsMessage(
                 sender_id=payload.sender_id,
                 message_id=ids[index],
                 lamport_timestamp=lamport + index - base,
-                causal_history=named if index == rebuilt[0] else (),
-                content=contents[index],
+                causal_history=named.get(index, ()),
+                content=encode_data_segment(payload, index),
             )
             known = self.acceptance.accept(
                 rebuilt_message, index, payload.data_count, None, logged=False
@@ -347,6 +408,7 @@ class Delivery:
             self.acceptance.join(payload, rebuilt_message, index)
             self.state.debt.add(ids[index], known.payload, payload.data_count)
             self.acceptance.keep(rebuilt_message, payload)
+            self.gaps.look_for(rebuilt_message, index)
             self.rebuilt.add(ids[index])
             self.state.outbox.count("segments_rebuilt")
         self.state.sync.owe(self.state.now, self.state.group(self.state.now))
@@ -359,8 +421,12 @@ class Delivery:
             self.state.outbox.count("parked")
             wait = self.state.sds.dependency_timeout_ms * MS
             self.state.timers.set(("dependency", payload.serial), self.state.now + wait)
-            while (oldest := self.causal.overflow(payload.sender_id)) is not None:
-                self.gaps.deliver_anyway(oldest, "parking_full")
+            self.keep_bounds(payload)
+
+    def keep_bounds(self, payload: IncomingPayload) -> None:
+        """Deliver the oldest payloads while more are parked than may be, after this one was."""
+        while (oldest := self.causal.overflow(payload.sender_id)) is not None:
+            self.gaps.deliver_anyway(oldest, "parking_full")
 
     def deliver(self, payload: IncomingPayload) -> None:
         """Give a payload to the application: its turn has come."""
@@ -440,6 +506,13 @@ def shortfall(payload: IncomingPayload) -> str:
         )
     parity = f" and {len(payload.parity)} of parity came" if payload.parity else ""
     return f"{count - held} of {count} segments missing{parity}"
+
+
+def canonical_ids(payload: IncomingPayload) -> list[MessageId]:
+    """Return the ids that the data segments of a whole payload have as they are written."""
+    sender_id, wrap_ns = payload.sender_id, payload.key.wrap_time_ns
+    contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
+    return [salted_id(sender_id, wrap_ns, content) for content in contents]
 
 
 def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:

@@ -16,6 +16,7 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Receive.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,6 +28,7 @@ from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.reassembly import Reassembler, set_digest
 from reliable_channel.core.sds.acknowledgements import Acknowledgements
 from reliable_channel.core.sds.causal import CausalOrder
+from reliable_channel.core.sds.debt import PayloadKey
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
 from reliable_channel.core.sds.responder import RepairResponder
@@ -37,10 +39,14 @@ from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.core.wire import SdsKind, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError, InvalidSegmentError
 from reliable_channel.events import SenderIdConflictEvent
-from reliable_channel.types import MS
+from reliable_channel.types import MS, Nanoseconds
 
 SEGMENT_START: Final = b"\n\x20"
 """First bytes of an encoded segment: the tag and length of its payload hash."""
+
+
+MAX_TOLD: Final = 256
+"""Payloads for which it is remembered when they were last acknowledged whole because of a duplicate."""
 
 
 class IncomingPipeline:
@@ -82,6 +88,7 @@ class IncomingPipeline:
         self.acceptance = acceptance
         self.delivery = delivery
         self.max_message_bytes = max_message_bytes
+        self.told: OrderedDict[PayloadKey, Nanoseconds] = OrderedDict()
         self.passing = PassingMessages(state, reassembler, causal, gaps, acceptance, delivery)
 
     # -- receive ----------------------------------------------------------------------------------
@@ -202,8 +209,19 @@ class IncomingPipeline:
     def owe_again(self, known: KnownMessage) -> None:
         """Owe all that we have of a payload: its sender may have sent one segment to ask for all.
 
+        Only once within an acknowledgement timeout: a sender asks no faster.
+
         Spec: docs/adr/0014-one-segment-asks-first.md.
         """
+        wait = self.state.sds.acknowledgement_timeout_ms * MS
+        told_ns = self.told.get(known.payload)
+        if told_ns is not None and self.state.now < told_ns + wait:
+            self.state.debt.add(known.message_id, known.payload, known.segment_count)
+            return
+        self.told[known.payload] = self.state.now
+        self.told.move_to_end(known.payload)
+        if len(self.told) > MAX_TOLD:
+            self.told.popitem(last=False)
         holder = self.causal.holder.get(known.message_id)
         if holder is None:
             ours, held = self.state.log.payload_ids(known), known.segment_count
@@ -304,7 +322,9 @@ class IncomingPipeline:
         index = segment.data_segment_index
         digest = set_digest(key)
         held = self.reassembler.completed.get(digest)
-        if held is not None and (segment.wrap_time_ns or not held >> index & 1):
+        if held is not None and (
+            segment.wrap_time_ns or not held >> index & 1 or is_canonical(message, segment)
+        ):
             self.take_late(message, segment, digest, held, arrival, proven=proven)
             return
         extra = history_octets(message.causal_history)
@@ -316,6 +336,7 @@ class IncomingPipeline:
             message, index, segment.data_segment_count, arrival, logged=False, proven=proven
         )
         payload = self.delivery.take(key, segment, extra)
+        payload.has_odd = payload.has_odd or segment.encode() != message.content
         self.acceptance.join(payload, message, index)
         self.state.debt.add(
             message.message_id, self.state.log.known[message.message_id].payload, len(payload.ids)
@@ -362,9 +383,10 @@ class IncomingPipeline:
         While the payload waits for its turn, what names the segment waits for it too.
         """
         index = segment.data_segment_index
-        key = self.reassembler.key_of(message.sender_id, segment)
-        parked = self.causal.parked_without(key, index)
-        if parked is not None and not parked.is_part(segment):
+        parked = self.causal.parked_as(self.reassembler.key_of(message.sender_id, segment))
+        if parked is not None and not (
+            parked.is_part(segment) and (index not in parked.ids or is_canonical(message, segment))
+        ):
             self.state.outbox.drop("conflicting_segment")
             return
         known = self.acceptance.accept(
@@ -410,6 +432,12 @@ class IncomingPipeline:
             return
         if self.passing.pass_by(message.message_id, proven=proves_id(message, segment)):
             self.passing.receive(message, segment)
+
+
+def is_canonical(message: SdsMessage, segment: SegmentMessage) -> bool:
+    """Tell whether the id of a segment is that of its bytes as they are written, without any that are skipped."""
+    expected = salted_id(message.sender_id, segment.wrap_time_ns, segment.encode())
+    return message.message_id == expected
 
 
 def proves_id(message: SdsMessage, segment: SegmentMessage | None) -> bool:

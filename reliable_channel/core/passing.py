@@ -125,7 +125,8 @@ class PassingMessages:
         payload = self.delivery.take(home, segment, extra)
         self.state.outbox.count("parity_received")
         self.acceptance.hold_parity(payload, segment.parity_segment_index, segment.payload, message)
-        self.gaps.look_for(message)
+        if 0 not in payload.ids:
+            self.gaps.look_for(message)
         self.taken(payload, segment)
 
     def taken(self, payload: IncomingPayload, segment: SegmentMessage) -> None:

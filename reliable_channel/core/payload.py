@@ -73,11 +73,12 @@ class IncomingPayload:
         parity: Chunks by parity segment index, of the first candidate each.
         ids: Message id by data segment index, received or rebuilt.
         lamports: Lamport time by data segment index.
-        histories: What each data segment names, by index; empty once complete.
+        histories: What each data segment names, by index.
         rivals: Further candidates by data segment index; most often there are none.
         parity_rivals: Further chunks by parity segment index.
         held_parity: All parity segments in the order in which they came.
         parity_rows: Arrivals of those that have rows: the first so many, once it has data that is no ephemeral's.
+        has_odd: A segment came whose bytes are not those that its fields are written in.
         failures: Times that it could not be put together.
         looked: Patterns of its segments that were looked at (``assembly``).
         tried: Marks of those that make nothing.
@@ -102,6 +103,7 @@ class IncomingPayload:
     parity_rivals: dict[int, list[bytes]] = field(default_factory=dict)
     held_parity: list[HeldParity] = field(default_factory=list)
     parity_rows: list[int] = field(default_factory=list)
+    has_odd: bool = False
     failures: int = 0
     looked: int = 0
     tried: set[int] = field(default_factory=set)
@@ -140,6 +142,25 @@ class IncomingPayload:
         """Id of the first data segment, or of the first known one where that cannot be inferred."""
         return self.ids[min(self.ids)]
 
+    def own_ids(self) -> set[MessageId]:
+        """Return the ids of its segments, also of those that were rebuilt and whose id only the next one says.
+
+        What a later segment names last is the one before it; so a payload does not wait for itself.
+        """
+        own = set(self.ids.values())
+        for index, history in self.histories.items():
+            if history and index > 0 and index - 1 not in self.ids:
+                own.add(history[-1].message_id)
+        return own
+
+    def pieces(self) -> dict[int, bytes]:
+        """Return the chunks of the data segments of a whole payload by index."""
+        size = self.chunk_bytes
+        return {
+            index: self.message[index * size : (index + 1) * size]
+            for index in range(self.data_count)
+        }
+
     def is_part(self, segment: SegmentMessage) -> bool:
         """Tell whether a data segment of its set has the bytes that the whole has in its place."""
         start = segment.data_segment_index * self.chunk_bytes
@@ -153,7 +174,7 @@ class IncomingPayload:
     def candidates(self, index: int) -> list[Candidate]:
         """Return what is held for a data index, in the order in which it came."""
         first = Candidate(
-            self.data[index],
+            self.data.get(index, b""),
             self.ids.get(index, ""),
             self.lamports.get(index, 0),
             self.histories.get(index, ()),
@@ -188,6 +209,13 @@ class IncomingPayload:
         for entry in first.history:
             self.dependencies.pop(entry.message_id, None)
         self.data[index], self.ids[index], self.lamports[index], self.histories[index] = chosen
+
+    def expel(self, index: int) -> None:
+        """Make all candidates for a data index rivals: none of them is part of the whole, whose bytes stay."""
+        self.rivals[index] = self.candidates(index)
+        del self.ids[index], self.lamports[index]
+        for entry in self.histories.pop(index, ()):
+            self.dependencies.pop(entry.message_id, None)
 
     def settle(
         self,

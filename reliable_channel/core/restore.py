@@ -339,9 +339,11 @@ def rejoin(
             payload.parity_rows.append(row.arrival)
         else:
             segment = SegmentMessage.decode(row.content)
+            payload.has_odd = payload.has_odd or segment.encode() != row.content
             reassembler.add(key, segment, extra=extra)
             delivery.acceptance.join(payload, message, segment.data_segment_index)
-        delivery.gaps.look_for(message, segment.data_segment_index)
+        if not segment.is_parity or 0 not in payload.ids:
+            delivery.gaps.look_for(message, segment.data_segment_index)
     delivery.wait_on(payload, rows[-1].received_ns)
     if reassembler.is_complete(payload) and delivery.assemble(payload, segment):
         return payload

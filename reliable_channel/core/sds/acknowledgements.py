@@ -158,7 +158,11 @@ class Acknowledgements:
         self.start_timer(segment, now)
 
     def hasten(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
-        """Let the timer of a segment end soon that was not sent again for want of news: now there is some."""
+        """Let the timer of a segment end soon that was not sent again for want of news: now there is some.
+
+        The timeouts that it let pass for others come back to it: somebody is there to be sent to.
+        """
+        segment.retransmissions = max(0, segment.transmissions - 1)
         soon = now + int(self.wait_ns(segment) * ROUND_SHARE)
         if soon < segment.deadline_ns:
             segment.deadline_ns = soon

@@ -144,7 +144,7 @@ class CausalOrder:
 
         Payloads below the floor wait for nothing: a late joiner does not fetch the past without end.
         """
-        own = set(payload.ids.values())
+        own = payload.own_ids()
         if payload.position[0] >= self.floor:
             payload.unmet = {
                 message_id: None
@@ -169,11 +169,11 @@ class CausalOrder:
         for message_id in payload.unmet:
             self.waiting.setdefault(message_id, {})[payload.serial] = payload
 
-    def parked_without(self, key: SetKey, index: int) -> IncomingPayload | None:
-        """Return the parked payload with this key of which a data segment's id is not known, if there is one."""
-        sender = self.parked_of.get(key[0])
+    def parked_as(self, key: SetKey) -> IncomingPayload | None:
+        """Return the parked payload with this key, if there is one."""
+        sender = self.parked_of.get(key.sender_id)
         payloads = () if sender is None else sender.payloads.values()
-        return next((item for item in payloads if item.key == key and index not in item.ids), None)
+        return next((item for item in payloads if item.key == key), None)
 
     def unpark(self, payload: IncomingPayload) -> None:
         """Take a payload out of the parking lot; harmless when it is not there."""

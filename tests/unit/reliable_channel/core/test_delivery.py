@@ -38,6 +38,7 @@ from tests.support.builders import (
     NOW_MS,
     PARITY,
     PAYLOAD,
+    TIMEOUT,
     Participant,
     bob,
     content_message,
@@ -416,20 +417,146 @@ def test_ids_that_are_hashes_of_the_content_are_inferred_too() -> None:
     assert receiver.counted("segments_rebuilt") == 1
 
 
-def test_a_received_segment_under_a_wrong_id_stops_all_inference() -> None:
-    """WIRE: only when re-encoding and hashing every received one gives its own id."""
+def odd(segment: SegmentMessage, place: int, *history: str) -> SdsMessage:
+    """Return a segment with its fields in another order: it decodes alike, and proves another id."""
+    content = b"".join(reversed(fields_of(segment.encode())))
+    return content_message(
+        content,
+        message_id=salted(ALICE, NOW, content),
+        lamport=NOW_MS + 20_000 + place,
+        history=entries(*history),
+    )
+
+
+def test_a_sender_who_writes_segments_otherwise_gets_no_inference() -> None:
+    """WIRE: only when re-encoding and hashing gives the ids of the received ones."""
     receiver = settled()
     segments = cut(PAYLOAD, parity_count=1)
-    # The same segment with its fields in another order decodes alike and hashes otherwise.
-    odd = b"".join(reversed(fields_of(segments[1].encode())))
-    odd_message = content_message(odd, message_id=salted(ALICE, NOW, odd), lamport=NOW_MS + 20_001)
-    receiver.receive(
-        odd_message,
-        content_message(segments[2], lamport=NOW_MS + 20_002),
-        ephemeral_message(segments[3]),
-    )
+    receiver.receive(odd(segments[1], 1), odd(segments[2], 2), ephemeral_message(segments[3]))
     assert receiver.received == [PAYLOAD]
     assert receiver.counted("segments_rebuilt") == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("copied", [0, 1, 2])
+def test_a_copy_with_other_bytes_is_no_segment_of_who_writes_them_otherwise(
+    lost: int, copied: int
+) -> None:
+    """docs/adr/0013: one such copy, of a lost segment or another, keeps no rebuilt one from being acknowledged."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=2, lamport=NOW_MS + 20_000)
+    copy = odd(cut(PAYLOAD, parity_count=2)[copied], copied)
+    receiver.receive(copy)
+    receiver.receive(*(item for place, item in enumerate(messages) if place != lost))
+    assert receiver.received == [PAYLOAD]
+    known = receiver.machine.state.log.known
+    assert all(message.message_id in known for message in messages[:3])
+    assert copy.message_id not in known
+    owed = list(receiver.machine.state.debt)
+    assert {message.message_id for message in messages[:3]} <= set(owed)
+    assert copy.message_id not in owed
+    assert receiver.rows_of(PendingRecord) == receiver.rows_of(ParityRecord) == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("copied", [0, 1, 2])
+def test_the_true_segment_takes_the_place_of_a_copy_also_in_a_payload_that_waits(
+    copied: int, *, restart: bool
+) -> None:
+    """What names the segment comes after its payload, whichever copy made that whole."""
+    receiver = settled()
+    messages = messages_of(PAYLOAD, lamport=NOW_MS + 20_000, history=[entry("before")])
+    named = {0: "before", 1: messages[0].message_id, 2: messages[1].message_id}[copied]
+    copy = odd(cut(PAYLOAD)[copied], copied, named)
+    others = [item for place, item in enumerate(messages) if place != copied]
+    receiver.receive(copy, *others, messages[copied])
+    receiver.receive(single("after", messages[copied].message_id, lamport=NOW_MS + 30_000))
+    if restart:
+        receiver = receiver.reopened()
+    assert receiver.received == []
+    receiver.receive(single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received == [b"before", PAYLOAD, b"after"]
+    known = receiver.machine.state.log.known
+    assert messages[copied].message_id in known
+    assert copy.message_id not in known
+    assert receiver.rows_of(PendingRecord) == []
+
+
+def test_a_copy_of_what_waits_already_is_refused() -> None:
+    receiver = settled()
+    messages = messages_of(PAYLOAD, lamport=NOW_MS + 20_000, history=[entry("before")])
+    receiver.receive(*messages, odd(cut(PAYLOAD)[1], 1))
+    assert receiver.dropped() == {"conflicting_segment": 1}
+
+
+def test_with_ids_of_the_content_a_copy_keeps_the_true_segment_from_nothing_either() -> None:
+    """It is no payload that was sent again: the id of its bytes as they are written is its own."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD, wrap_time_ns=0, lamport=NOW_MS + 20_000, history=[entry("before")]
+    )
+    receiver.receive(replace(messages[0], message_id="claimed"), *messages[1:], messages[0])
+    assert receiver.status().incomplete_payloads == 0
+    receiver.receive(single("before", lamport=NOW_MS + 10_000))
+    assert receiver.received == [b"before", PAYLOAD]
+
+
+def test_a_payload_does_not_wait_for_its_own_rebuilt_segment() -> None:
+    """Of senders whose ids cannot be computed: what a later segment names last is the one before it."""
+    receiver = settled()
+    payload = bytes(range(250)) * 2
+    messages = messages_of(
+        payload, parity_count=3, wrap_time_ns=0, salt_ns=NOW + 5, lamport=NOW_MS + 20_000
+    )
+    receiver.receive(*(item for place, item in enumerate(messages) if place not in (2, 4)))
+    assert receiver.received == [payload]
+
+
+def test_late_segments_keep_the_bounds_of_what_may_wait() -> None:
+    receiver = settled(sds=replace(NO_FILTER, max_parked_bytes=1 << 16))
+    payload = bytes(64 * 200)
+    *data, _ = messages_of(
+        payload,
+        parity_count=2,
+        wrap_time_ns=0,
+        salt_ns=NOW,
+        lamport=NOW_MS + 20_000,
+        history=[entry("before")],
+    )
+    receiver.receive(*data[:198], *messages_parity(payload))
+    assert receiver.status().parked_messages == 1
+    long = entries(*(f"{number:0200}" for number in range(400)))
+    receiver.receive(replace(data[198], causal_history=long))
+    assert receiver.status().parked_messages == 0
+    assert receiver.lost[0][1] == "parking_full"
+
+
+def messages_parity(payload: bytes) -> list[SdsMessage]:
+    """Return the parity of a payload without wrap time, naming what its first segment names."""
+    messages = messages_of(
+        payload, parity_count=2, wrap_time_ns=0, salt_ns=NOW, history=[entry("before")]
+    )
+    return messages[-2:]
+
+
+def test_parity_that_came_first_does_not_take_the_place_of_its_payload() -> None:
+    small = SegmentationConfig(segment_size_bytes=64, max_incomplete_payloads_per_sender=1)
+    receiver = settled(segmentation=small)
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    receiver.receive(messages[3], messages[0], messages[2])
+    assert receiver.received == [PAYLOAD]
+    assert receiver.dropped() == {}
+
+
+def test_what_needless_parity_names_is_not_looked_for() -> None:
+    receiver = settled()
+    messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
+    forged = replace(cut(PAYLOAD, parity_count=1)[3], payload=b"!" * 64)
+    receiver.receive(messages[0], ephemeral_message(forged, history=entries("made up")))
+    receiver.receive(*messages[1:3])
+    receiver.advance(TIMEOUT)
+    assert receiver.received == [PAYLOAD]
+    assert receiver.lost == []
 
 
 def fields_of(data: bytes) -> list[bytes]:

@@ -273,6 +273,31 @@ def test_a_duplicate_asks_for_all_that_we_have_of_its_payload(taken: int, named:
     assert ids >= {message.message_id for message in messages[:taken]}
 
 
+def test_a_duplicate_asks_for_all_once_within_a_timeout() -> None:
+    """docs/adr/0014: a sender asks no faster, so whoever does makes us say little."""
+    receiver = settled()
+    messages = messages_of(b"x" * 6 * 64, lamport=NOW_MS + 30_000)
+    receiver.receive(*messages)
+    owed = []
+    for wait in (3, 0, 3, 2):
+        receiver.advance(wait * SECOND)
+        receiver.published()
+        receiver.receive(messages[2])
+        owed.append(receiver.status().owed_acknowledgements)
+        receiver.advance(0)
+    assert owed[0] == 6
+    receiver.advance(3 * SECOND)
+    receiver.published()
+    syncs = len(receiver.syncs)
+    receiver.receive(messages[1])
+    receiver.advance(3 * SECOND)
+    receiver.published()
+    assert len(receiver.syncs) == syncs + 1
+    for _ in range(3):
+        receiver.receive(messages[1])
+        assert receiver.status().owed_acknowledgements in (1, 6)
+
+
 def test_a_message_is_taken_although_its_time_is_far_ahead() -> None:
     """WIRE: a received Lamport time beyond now + 5 min is taken as now + 5 min."""
     receiver = bob()
@@ -644,9 +669,10 @@ def test_a_segment_that_was_rebuilt_without_its_id_is_acknowledged_when_it_comes
         PAYLOAD, parity_count=1, wrap_time_ns=0, salt_ns=NOW, lamport=NOW_MS + 20_000
     )
     receiver.receive(messages[1], messages[2], messages[3])
-    # The second segment names the first, and nothing tells that it is of the same payload.
-    assert receiver.received == []
+    # The second segment names the first last, so the payload does not wait for it; others do.
+    assert receiver.received == [PAYLOAD]
     receiver.receive(single("after", messages[0].message_id, lamport=NOW_MS + 30_000))
+    assert receiver.received == [PAYLOAD]
     receiver.receive(messages[0])
     assert receiver.received == [PAYLOAD, b"after"]
     assert receiver.counted("late_segments") == 1

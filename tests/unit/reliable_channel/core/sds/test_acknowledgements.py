@@ -562,6 +562,25 @@ def test_what_the_answer_does_not_name_follows_soon() -> None:
     assert sender.sent_since(11) == [f"{request_id}:{number}" for number in lacking]
 
 
+def test_timeouts_that_were_let_pass_for_others_come_back_with_news() -> None:
+    """Somebody is there after all: what was hardly sent again is, before the request ends."""
+    sender = alice()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    for _ in range(3):
+        sender.advance(5 * SECOND)
+        sender.published()
+    assert sender.counted("retransmissions") == 7
+    acknowledge(sender, request_id, 0)
+    while not sender.request(request_id).is_final:
+        sender.advance(SECOND)
+        sender.published()
+    status = sender.request(request_id)
+    assert status.state is RequestState.DELIVERY_ERROR
+    assert max(segment.transmissions for segment in status.segments) >= 5
+    assert min(segment.transmissions for segment in status.segments[1:]) >= 4
+
+
 def test_with_parity_only_what_it_cannot_fill_goes_at_once() -> None:
     """docs/adr/0014: parity fills as many gaps as there is of it."""
     half = replace(SMALL, enable_reed_solomon=True, parity_rate=0.5)
