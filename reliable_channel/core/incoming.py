@@ -209,11 +209,11 @@ class IncomingPipeline:
     def owe_again(self, known: KnownMessage) -> None:
         """Owe all that we have of a payload: its sender may have sent one segment to ask for all.
 
-        Only once within an acknowledgement timeout: a sender asks no faster.
+        Only once within half an acknowledgement timeout: a sender asks no faster.
 
         Spec: docs/adr/0014-one-segment-asks-first.md.
         """
-        wait = self.state.sds.acknowledgement_timeout_ms * MS
+        wait = self.state.sds.acknowledgement_timeout_ms * MS // 2
         told_ns = self.told.get(known.payload)
         if told_ns is not None and self.state.now < told_ns + wait:
             self.state.debt.add(known.message_id, known.payload, known.segment_count)
