@@ -144,3 +144,23 @@ def demo(
 
     faults = Faults(loss=loss, duplicate=duplicate, reorder=reorder, seed=seed)
     run_demo(file, faults, parity=parity, timeout=timeout)
+
+
+DATABASE = typer.Option(
+    help="URL of the database: sqlite:///alice.db or postgresql+psycopg://…",
+    show_default=False,
+)
+
+
+@app.command()
+def inspect(
+    database: Annotated[str, DATABASE],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Show what a database holds: channels, sizes, what waits, budgets.
+
+    It only reads, and needs no channel to be closed.
+    """
+    from api.inspection import run_inspect
+
+    run_inspect(database, as_json=json)

@@ -64,7 +64,7 @@ class SqlStore:
         synchronous: Synchronous = "FULL",
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     ) -> None:
-        self._backend = _backend(url, synchronous, busy_timeout_ms)
+        self._backend = backend_of(url, synchronous, busy_timeout_ms)
         self._retention = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
         self._opening = asyncio.Lock()
         self._database: Database | None = None
@@ -178,7 +178,14 @@ class SqlStore:
         return self._database
 
 
-def _backend(url: str, synchronous: Synchronous, busy_timeout_ms: int) -> Backend:
+def backend_of(
+    url: str, synchronous: Synchronous = "FULL", busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Backend:
+    """Return the backend that a URL names.
+
+    Raises:
+        ConfigurationError: The URL or a setting is unusable.
+    """
     if url.startswith("sqlite:"):
         return SqliteBackend(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
     if synchronous != "FULL":
