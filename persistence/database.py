@@ -359,7 +359,8 @@ class Database:
         trimmed = self._retention.trim(totals, oldest, time.time_ns())
         self._due_ns[channel_id] = trimmed.due_ns
         if trimmed.has_more:
-            self._submit(self._sweep_on, channel_id)
+            with suppress(RuntimeError):  # the store is being closed: next time
+                self._submit(self._sweep_on, channel_id)
         if trimmed.totals == totals:
             return
         totals = trimmed.totals

@@ -603,6 +603,20 @@ async def test_closing_does_not_wait_for_old_events(path: Path) -> None:
     assert 1 < int(str(count)) < 20_000
 
 
+async def test_what_is_written_last_is_written_though_old_events_wait(path: Path) -> None:
+    old = [replace(sample_event(place), time_ns=1) for place in range(1, 2_001)]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(old))
+    async with SqlStore(url_of(path), max_event_age_sec=60) as store:
+        await store.acquire_channel("room")
+        with locked(path):
+            committing = asyncio.create_task(store.commit("room", written([lost("a")])))
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)  # both are asked for
+        await asyncio.gather(committing, closing)
+    assert query(path, "SELECT message_id FROM lost") == [("a",)]
+
+
 async def test_replaced_and_deleted_events_are_counted_as_what_they_are(path: Path) -> None:
     async with SqlStore(url_of(path), max_event_bytes=50_000) as store:
         large = [sample_event(place, payload=bytes(15_000)) for place in (1, 2, 3)]
