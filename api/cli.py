@@ -144,3 +144,47 @@ def demo(
 
     faults = Faults(loss=loss, duplicate=duplicate, reorder=reorder, seed=seed)
     run_demo(file, faults, parity=parity, timeout=timeout)
+
+
+DATABASE = typer.Option(
+    help="URL of the database: sqlite:///alice.db or postgresql+psycopg://…",
+    show_default=False,
+)
+
+
+@app.command()
+def inspect(
+    database: Annotated[str, DATABASE],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Show what a database holds: sizes, open requests, budgets.
+
+    It only reads, and needs no channel to be closed.
+    """
+    from api.inspection import run_inspect
+
+    run_inspect(database, as_json=json)
+
+
+@app.command()
+def restored(
+    database: Annotated[str, DATABASE],
+    epoch_period_sec: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1 << 31,
+            help="Length of an epoch, for a rate limit that may be newer than the backup.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a database that was restored from a backup safe to use.
+
+    Run it after restoring and before starting anything that uses the database. What was transmitted after the backup
+    was made is not counted in it, so all epoch budgets are marked as used up until their epoch ends; and new messages
+    get times after now.
+    """
+    from api.restored import run_restored
+
+    run_restored(database, epoch_period_sec)

@@ -22,6 +22,7 @@ def open_store(
     *,
     max_events: int | None = None,
     max_event_bytes: int | None = None,
+    max_event_age_sec: int | None = None,
     synchronous: Synchronous = "FULL",
 ) -> MemoryStore | SqlStore:
     """Return the store that a URL names.
@@ -34,6 +35,8 @@ def open_store(
             ``postgresql+psycopg://user:password@host/database``.
         max_events: Durable events that are kept of each channel, the newest ones; None: 100,000.
         max_event_bytes: Size of those events, bytes; None: 64 MiB in memory, 1 GiB elsewhere.
+        max_event_age_sec: How long they are kept, seconds; None: as long as the other bounds allow.
+            The newest event stays in any case.
         synchronous: SQLite only. ``FULL``: what was committed survives a power cut. ``NORMAL``:
             several times as many commits a second, but a power cut (not the end of the process) can
             undo the newest, while others have seen what they led to.
@@ -41,7 +44,11 @@ def open_store(
     Raises:
         ConfigurationError: The URL or a setting is unusable.
     """
-    limits = {"max_events": max_events, "max_event_bytes": max_event_bytes}
+    limits = {
+        "max_events": max_events,
+        "max_event_bytes": max_event_bytes,
+        "max_event_age_sec": max_event_age_sec,
+    }
     given = {name: value for name, value in limits.items() if value is not None}
     if not isinstance(url, str):
         text = f"a store is opened by its URL, for example sqlite:///alice.db, not by {type(url).__name__}"

@@ -6,7 +6,8 @@ anything.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Protocol
+from collections.abc import Callable
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -14,6 +15,9 @@ from persistence.leases import Leases
 
 MAX_BUSY_TIMEOUT_MS: Final = 3_600_000
 """Longest wait for others that may be asked for, milliseconds: an hour."""
+
+
+_T = TypeVar("_T")
 
 
 class Backend(Protocol):
@@ -46,6 +50,13 @@ class Backend(Protocol):
 
     def leases(self, connection: Connection) -> Leases:
         """Return what keeps two from driving one channel here."""
+
+    def look(self, job: Callable[[Connection], _T]) -> _T:
+        """Do a job in a transaction that cannot write, and leave no trace; it may be done more than once.
+
+        Raises:
+            ConfigurationError: There is no such database.
+        """
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether a connection can only be replaced."""

@@ -8,8 +8,9 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -20,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from persistence import migrations
 from persistence.backend import Backend
 from persistence.leases import Leases
-from persistence.retention import EventRetention, EventTotals, event_size
+from persistence.retention import SWEEP_PAGES, EventRetention, EventTotals, event_size
 from persistence.statements import (
     COUNT_EVENTS,
     DELETE_CHANNEL,
@@ -31,6 +32,7 @@ from persistence.statements import (
     SELECT_LEDGER,
     SELECT_REMOVED_THROUGH,
     SELECT_ROWS,
+    SELECT_TOTALS,
     SET_TOTALS,
     RecordStatements,
     RowValues,
@@ -45,7 +47,7 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
-from reliable_channel.types import ChannelId
+from reliable_channel.types import ChannelId, Nanoseconds
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -73,6 +75,8 @@ class Database:
         self._writer: Connection | None = None
         self._leases: Leases | None = None
         self._claimed: set[ChannelId] = set()
+        self._due_ns: dict[ChannelId, Nanoseconds] = {}
+        self._is_stopping = False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -85,6 +89,7 @@ class Database:
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
+        self._is_stopping = True
         disposed = self._submit(self.dispose)
         self._worker.shutdown(wait=False)
         return disposed
@@ -176,8 +181,10 @@ class Database:
                     cursor.executemany(statement, rows)
             if EventRecord in kinds:
                 totals = self._count_events(writer, channel_id, changes)
-                if self._retention.is_exceeded(totals):
+                if self._retention.is_exceeded(totals) or self._is_due(channel_id):
                     self._remove_oldest(writer, channel_id, totals)
+            elif self._is_due(channel_id):
+                self._sweep(writer, channel_id)
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
@@ -213,6 +220,7 @@ class Database:
         self._leasing.check(channel_id)
         with writer.begin():
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
+            self._due_ns.pop(channel_id, None)
             self._leasing.confirm(writer, channel_id)
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
@@ -322,13 +330,40 @@ class Database:
             row = connection.execute(RECOUNT_EVENTS, channel).one()
         return EventTotals(*row)
 
+    def _is_due(self, channel_id: ChannelId) -> bool:
+        """Say whether the channel's oldest event may be too old."""
+        if self._retention.max_event_age_sec is None:
+            return False
+        return self._due_ns.get(channel_id, 0) <= time.time_ns()
+
+    def _sweep_on(self, channel_id: ChannelId) -> None:
+        """Remove events for which the last transaction had no room; what was asked for meanwhile came first."""
+        if not self._is_stopping and self._leasing.holds(channel_id):
+            self._write(self._sweep_alone, channel_id)
+
+    def _sweep_alone(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check(channel_id)
+        with writer.begin():
+            self._sweep(writer, channel_id)
+
+    def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
+        totals = writer.execute(SELECT_TOTALS, {"channel": channel_id}).one_or_none()
+        if totals is not None and self._leasing.holds(channel_id):  # nobody else changes them
+            self._remove_oldest(writer, channel_id, EventTotals(*totals))
+
     def _remove_oldest(
         self, connection: Connection, channel_id: ChannelId, totals: EventTotals
     ) -> None:
-        """Remove the oldest events until the rest is within the bounds."""
-        oldest = connection.execute(SELECT_EVENT_SIZES, {"channel": channel_id})
-        totals = self._retention.trim(totals, oldest)
-        oldest.close()
+        """Remove the oldest events that are beyond the bounds, as many as one transaction may."""
+        oldest = _oldest_events(connection, channel_id)
+        trimmed = self._retention.trim(totals, oldest, time.time_ns())
+        self._due_ns[channel_id] = trimmed.due_ns
+        if trimmed.has_more:
+            with suppress(RuntimeError):  # the store is being closed: next time
+                self._submit(self._sweep_on, channel_id)
+        if trimmed.totals == totals:
+            return
+        totals = trimmed.totals
         kept = {
             "channel": channel_id,
             "count": totals.count,
@@ -337,3 +372,18 @@ class Database:
         }
         connection.execute(DELETE_EVENTS, kept)
         connection.execute(SET_TOTALS, kept)
+
+
+def _oldest_events(
+    connection: Connection, channel_id: ChannelId
+) -> Iterator[tuple[int, int, Nanoseconds]]:
+    """Give sequence, size and time of the oldest events, as many as one transaction may remove.
+
+    Mostly one or two are asked for, and servers send all that was selected.
+    """
+    after = 0
+    for limit in SWEEP_PAGES:
+        page = {"channel": channel_id, "after": after, "limit": limit}
+        for sequence, size, time_ns in connection.execute(SELECT_EVENT_SIZES, page).all():
+            yield sequence, size, time_ns
+            after = sequence

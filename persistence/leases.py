@@ -13,14 +13,16 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import struct
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Final, Protocol
 from weakref import finalize
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
 from persistence.statements import SELECT_LEASE, TAKE_CHANNEL
 from reliable_channel.errors import ChannelExistsError, LeaseLostError, StoreUnavailableError
@@ -77,11 +79,16 @@ class Leases(Protocol):
     def close(self, writer: Connection | None) -> None:
         """Give everything back that is still held; the arguments are as above."""
 
+    def driven(
+        self, reader: Connection, channel_ids: Iterable[ChannelId]
+    ) -> dict[ChannelId, bool | None]:
+        """Say of each channel whether anybody holds it now, without taking it; None: cannot be told."""
+
 
 def lock_number(*parts: str) -> int:
     """Return the number of a lock: 62 bits that hardly anything else gives."""
-    text = "\0".join(["reliable-channel", *parts])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2
+    named = "\0".join(["reliable-channel", *parts])
+    return int.from_bytes(hashlib.sha256(named.encode()).digest()[:8], "big") >> 2
 
 
 # --- Locks on bytes of a file --------------------------------------------------------------------
@@ -157,6 +164,35 @@ class FileLeases:
         _give_back(self._path, self._held)
         self._held.clear()
 
+    def driven(
+        self, reader: Connection, channel_ids: Iterable[ChannelId]
+    ) -> dict[ChannelId, bool | None]:
+        """Say of each channel whether anybody holds it now, without taking it; None: cannot be told."""
+        numbers = {channel_id: lock_number(channel_id) for channel_id in channel_ids}
+        with _lock_files_lock:
+            _give_back_forgotten()
+            file = _lock_files.get(self._path)
+            if (
+                file is not None
+            ):  # another opening of it would give our locks back when it is closed
+                return {
+                    channel_id: number in file.held or _is_locked(file.descriptor, number)
+                    for channel_id, number in numbers.items()
+                }
+            try:
+                descriptor = os.open(self._path, os.O_RDONLY)
+            except FileNotFoundError:  # it is made with the first lease, and stays
+                return dict.fromkeys(numbers, False)
+            except OSError:
+                return dict.fromkeys(numbers, None)
+            try:
+                return {
+                    channel_id: _is_locked(descriptor, number)
+                    for channel_id, number in numbers.items()
+                }
+            finally:
+                os.close(descriptor)
+
     def _opened(self) -> _LockFile:
         file = _lock_files.get(self._path)
         if file is None:
@@ -211,6 +247,9 @@ if sys.platform == "win32":
         os.lseek(descriptor, number, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
 
+    def _is_locked(descriptor: int, number: int) -> bool | None:
+        return None
+
 else:
     os.register_at_fork(after_in_child=_forget_inherited)
 
@@ -224,8 +263,27 @@ else:
     def _unlock(descriptor: int, number: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, number)
 
+    def _is_locked(descriptor: int, number: int) -> bool | None:
+        """Ask who holds a lock; to try it would be to hold it for a moment."""
+        if sys.platform == "linux" and sys.maxsize > 1 << 32:
+            question = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+            kind = struct.unpack("@hhqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, question))[0]
+        elif sys.platform == "darwin":
+            question = struct.pack("@qqihh", number, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            kind = struct.unpack("@qqihh", fcntl.fcntl(descriptor, fcntl.F_GETLK, question))[3]
+        else:  # another layout of the question
+            return None
+        return bool(kind != fcntl.F_UNLCK)
+
 
 # --- Locks of a session --------------------------------------------------------------------------
+
+_ADVISORY_LOCKS: Final = text(
+    "SELECT CAST(classid AS bigint), CAST(objid AS bigint) FROM pg_locks "
+    "WHERE locktype = 'advisory' AND objsubid = 1 AND granted "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""Both halves of the numbers that are locked in this database, by whomever."""
 
 
 class AdvisoryLeases:
@@ -299,10 +357,18 @@ class AdvisoryLeases:
         for channel_id in list(self._held):
             self.give_back(writer, channel_id)
 
+    def driven(
+        self, reader: Connection, channel_ids: Iterable[ChannelId]
+    ) -> dict[ChannelId, bool | None]:
+        """Say of each channel whether anybody holds it now, without taking it."""
+        locked = {(high << 32) | low for high, low in reader.execute(_ADVISORY_LOCKS)}
+        return {channel_id: self._number(channel_id) in locked for channel_id in channel_ids}
+
+    def _number(self, channel_id: ChannelId) -> int:
+        return lock_number("channel", self._schema, channel_id)
+
     def _try_lock(self, writer: Connection, channel_id: ChannelId) -> bool:
-        number = lock_number("channel", self._schema, channel_id)
-        return bool(writer.scalar(select(func.pg_try_advisory_lock(number))))
+        return bool(writer.scalar(select(func.pg_try_advisory_lock(self._number(channel_id)))))
 
     def _unlock(self, writer: Connection, channel_id: ChannelId) -> None:
-        number = lock_number("channel", self._schema, channel_id)
-        writer.execute(select(func.pg_advisory_unlock(number)))
+        writer.execute(select(func.pg_advisory_unlock(self._number(channel_id))))

@@ -22,16 +22,30 @@ class MemoryStore(VolatileStore):
     Args:
         max_events: Events kept of each channel; the oldest go first.
         max_event_bytes: Size of the events kept of each channel, bytes; the newest always stays.
+        max_event_age_sec: How long events are kept, seconds; the newest always stays. None: as long
+            as the other bounds allow.
 
     Raises:
         ConfigurationError: A setting is out of its bounds.
     """
 
     def __init__(
-        self, *, max_events: int = MAX_EVENTS, max_event_bytes: int = MAX_EVENT_BYTES
+        self,
+        *,
+        max_events: int = MAX_EVENTS,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        max_event_age_sec: int | None = None,
     ) -> None:
-        limits = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
-        super().__init__(max_events=limits.max_events, max_event_bytes=limits.max_event_bytes)
+        limits = EventRetention(
+            max_events=max_events,
+            max_event_bytes=max_event_bytes,
+            max_event_age_sec=max_event_age_sec,
+        )
+        super().__init__(
+            max_events=limits.max_events,
+            max_event_bytes=limits.max_event_bytes,
+            max_event_age_sec=limits.max_event_age_sec,
+        )
 
     async def __aenter__(self) -> Self:
         await self.open()

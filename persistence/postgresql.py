@@ -9,7 +9,8 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
@@ -27,6 +28,8 @@ SEND_TIMEOUT_MS: Final = 10_000
 
 DRIVER: Final = "postgresql+psycopg"
 """The scheme of the URLs."""
+
+_T = TypeVar("_T")
 
 
 class PostgresqlBackend:
@@ -105,6 +108,16 @@ class PostgresqlBackend:
         """Return locks of the session."""
         schema = connection.scalar(select(func.current_schema()))
         return AdvisoryLeases(str(schema))
+
+    def look(self, job: Callable[[Connection], _T]) -> _T:
+        """Do a job in a transaction that the server lets only read."""
+        engine = self.engine()
+        try:
+            reading = engine.execution_options(**self.read_options, postgresql_readonly=True)
+            with reading.begin() as connection:
+                return job(connection)
+        finally:
+            engine.dispose()
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether the server hung up."""

@@ -47,6 +47,8 @@ class SqlStore:
             ``postgresql+psycopg://user:password@host/database``.
         max_events: Events kept of each channel; the oldest go first.
         max_event_bytes: Size of the events kept of each channel, bytes; the newest always stays.
+        max_event_age_sec: How long events are kept, seconds; the newest always stays. None: as long
+            as the other bounds allow.
         synchronous: SQLite only: ``FULL`` or ``NORMAL``; what they promise is said above. A URL may
             say it instead: ``sqlite:///alice.db?synchronous=NORMAL``.
         busy_timeout_ms: How long a call waits while another process writes, milliseconds.
@@ -61,11 +63,16 @@ class SqlStore:
         *,
         max_events: int = MAX_EVENTS,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        max_event_age_sec: int | None = None,
         synchronous: Synchronous = "FULL",
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     ) -> None:
-        self._backend = _backend(url, synchronous, busy_timeout_ms)
-        self._retention = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
+        self._backend = backend_of(url, synchronous, busy_timeout_ms)
+        self._retention = EventRetention(
+            max_events=max_events,
+            max_event_bytes=max_event_bytes,
+            max_event_age_sec=max_event_age_sec,
+        )
         self._opening = asyncio.Lock()
         self._database: Database | None = None
 
@@ -178,7 +185,14 @@ class SqlStore:
         return self._database
 
 
-def _backend(url: str, synchronous: Synchronous, busy_timeout_ms: int) -> Backend:
+def backend_of(
+    url: str, synchronous: Synchronous = "FULL", busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> Backend:
+    """Return the backend that a URL names.
+
+    Raises:
+        ConfigurationError: The URL or a setting is unusable.
+    """
     if url.startswith("sqlite:"):
         return SqliteBackend(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
     if synchronous != "FULL":

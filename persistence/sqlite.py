@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from typing import ClassVar, Final, Literal, TypeAlias
-from urllib.parse import parse_qsl
+from collections.abc import Callable
+from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import NullPool
 
 from persistence.backend import MAX_BUSY_TIMEOUT_MS
 from persistence.leases import FileLeases
@@ -28,6 +30,8 @@ OPTIONS: Final = frozenset({"synchronous", "busy_timeout_ms"})
 
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 """How SQLite waits for the disk."""
+
+_T = TypeVar("_T")
 
 
 class SqliteBackend:
@@ -99,6 +103,46 @@ class SqliteBackend:
     def leases(self, connection: Connection) -> FileLeases:
         """Return locks in a file beside this one."""
         return FileLeases(f"{self.name}-lease")
+
+    def look(self, job: Callable[[Connection], _T]) -> _T:
+        """Do a job in a transaction that cannot write, and leave no trace.
+
+        SQLite would leave two files beside one that nobody has open, even where it only reads. So such a file is read
+        as one that does not change, and read again if it did.
+        """
+        if not os.path.isfile(self.name):
+            problem = f"{self.name}: there is no such file"
+            raise ConfigurationError(problem)
+        before = self._state()
+        while not before[0]:
+            try:
+                result = self._look(job, "mode=ro&immutable=1")
+            except DatabaseError:
+                if self._state() == before:
+                    raise
+            else:
+                if self._state() == before:
+                    return result
+            before = self._state()
+        return self._look(job, "mode=ro")
+
+    def _state(self) -> tuple[bool, int, int]:
+        """Return whether anybody has the file open, or did not close it, and what tells its contents apart."""
+        status = os.stat(self.name)
+        return os.path.exists(f"{self.name}-wal"), status.st_size, status.st_mtime_ns
+
+    def _look(self, job: Callable[[Connection], _T], options: str) -> _T:
+        url = f"file:{quote(self.name)}?{options}"
+        engine = create_engine(
+            "sqlite://",
+            creator=lambda: sqlite3.connect(
+                url, uri=True, isolation_level=None, timeout=self._busy_timeout_ms / 1000
+            ),
+            poolclass=NullPool,
+        ).execution_options(**self.read_options)
+        event.listen(engine, "begin", _begin)
+        with engine.begin() as connection:
+            return job(connection)
 
     def is_broken(self, connection: Connection) -> bool:
         """Say no: there is nobody who could hang up."""

@@ -216,9 +216,15 @@ RECOUNT_EVENTS: Final = (
 """Counts all events of the channel anew and returns the totals."""
 
 SELECT_EVENT_SIZES: Final = (
-    select(_events.c.sequence, _EVENT_SIZE).where(_EVENTS_OF_CHANNEL).order_by(_events.c.sequence)
+    select(_events.c.sequence, _EVENT_SIZE, _events.c.time_ns)
+    .where(_EVENTS_OF_CHANNEL, _events.c.sequence > bindparam("after"))
+    .order_by(_events.c.sequence)
+    .limit(bindparam("limit"))
 )
-"""Sequence and size of the channel's events, oldest first."""
+"""Sequence, size and time of a page of the channel's events, oldest first."""
+
+SELECT_TOTALS: Final = select(*_TOTALS).where(_THIS_CHANNEL)
+"""The channel's event log in numbers."""
 
 DELETE_EVENTS: Final = delete(_events).where(
     _EVENTS_OF_CHANNEL, _events.c.sequence <= bindparam("through")

@@ -4,8 +4,8 @@
 It needs pytest and pytest-asyncio. To run it on a store of your own::
 
     class TestMyStore(ChannelStoreSuite):
-        async def make_store(self, *, max_events: int, max_event_bytes: int) -> ChannelStore:
-            return MyStore(max_events=max_events, max_event_bytes=max_event_bytes)
+        async def make_store(self, **limits: Any) -> ChannelStore:
+            return MyStore(**limits)
 
 For details of failed assertions, have ``pytest.register_assert_rewrite("persistence.testing")`` in
 ``conftest.py``. Nothing here may know how a store works inside.
@@ -16,6 +16,7 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -38,7 +39,7 @@ from reliable_channel.records import (
     Snapshot,
     key_of,
 )
-from reliable_channel.types import ChannelId
+from reliable_channel.types import SECOND, ChannelId
 
 try:
     import pytest
@@ -99,6 +100,10 @@ def sample_event(sequence: int, *, payload: bytes | None = b"payload") -> EventR
     return replace(sample_records(EventRecord)[2], sequence=sequence, payload=payload, detail="{}")
 
 
+def _event_of_age(sequence: int, seconds: int) -> EventRecord:
+    return replace(sample_event(sequence), time_ns=time.time_ns() - seconds * SECOND)
+
+
 def written(records: Iterable[Record]) -> Changes:
     """Return the changes that write these rows."""
     return {(type(record), key_of(record)): record for record in records}
@@ -131,21 +136,34 @@ class ChannelStoreSuite(ABC):
     pytestmark: ClassVar[Any] = pytest.mark.asyncio
 
     @abstractmethod
-    async def make_store(self, *, max_events: int, max_event_bytes: int) -> ChannelStore:
+    async def make_store(
+        self, *, max_events: int, max_event_bytes: int, max_event_age_sec: int | None
+    ) -> ChannelStore:
         """Return a new, empty store that is not open yet.
 
         Args:
             max_events: Events that it keeps of each channel.
             max_event_bytes: Size of the events that it keeps of each channel, bytes; what an event
                 counts beyond its payload is the store's choice.
+            max_event_age_sec: How long it keeps them, seconds; None: as long as the other bounds
+                allow. When it looks at their age is the store's choice too, but it does with each
+                commit of a channel that is held.
         """
 
     @asynccontextmanager
     async def opened(
-        self, *, max_events: int = 1_000, max_event_bytes: int = 16 << 20
+        self,
+        *,
+        max_events: int = 1_000,
+        max_event_bytes: int = 16 << 20,
+        max_event_age_sec: int | None = None,
     ) -> AsyncIterator[ChannelStore]:
         """Open a new store, and close it at the end."""
-        store = await self.make_store(max_events=max_events, max_event_bytes=max_event_bytes)
+        store = await self.make_store(
+            max_events=max_events,
+            max_event_bytes=max_event_bytes,
+            max_event_age_sec=max_event_age_sec,
+        )
         await store.open()
         try:
             yield store
@@ -402,6 +420,50 @@ class ChannelStoreSuite(ABC):
                 assert await store.read_events("room", after=event.sequence - 1, limit=9) == [event]
             assert await self._check_retained(store, events) == events[2:]
 
+    @pytest.mark.parametrize("together", [1, 4, 10])
+    async def test_events_are_bounded_in_age(self, together: int) -> None:
+        events = [_event_of_age(sequence, 7_200) for sequence in range(1, 8)]
+        events += [_event_of_age(sequence, 0) for sequence in range(8, 12)]
+        async with self.opened(max_event_age_sec=3_600) as store:
+            await store.acquire_channel("room")
+            for start in range(0, len(events), together):
+                await store.commit("room", written(events[start : start + together]))
+            assert await self._check_retained(store, events) == events[7:]
+
+    async def test_younger_events_are_kept(self) -> None:
+        events = [_event_of_age(sequence, 7_200) for sequence in range(1, 8)]
+        async with self.opened(max_event_age_sec=10_000) as store:
+            await store.acquire_channel("room")
+            for event in events:
+                await store.commit("room", written([event]))
+            assert await store.read_events("room", after=0, limit=9) == events
+
+    async def test_the_newest_event_is_kept_whatever_its_age(self) -> None:
+        events = [_event_of_age(sequence, 7_200) for sequence in range(1, 4)]
+        async with self.opened(max_event_age_sec=1) as store:
+            await store.acquire_channel("room")
+            for event in events:
+                await store.commit("room", written([event]))
+                assert await store.read_events("room", after=event.sequence - 1, limit=9) == [event]
+            await store.commit("room", written(sample_records(DebtRecord)))
+            assert await self._check_retained(store, events) == events[2:]
+
+    async def test_a_reader_is_told_of_what_went_between_two_pages(self) -> None:
+        events = [sample_event(sequence) for sequence in range(1, 21)]
+        async with self.opened(max_events=5) as store:
+            await store.commit("room", written(events[:5]))
+            assert await store.read_events("room", after=0, limit=2) == events[:2]
+            after = 2
+            for newest in range(6, 21):
+                await store.commit("room", written(events[newest - 1 : newest]))
+                try:
+                    found = await store.read_events("room", after=2, limit=1)
+                except EventsExpiredError as expired:
+                    after = expired.oldest - 1
+                    found = await store.read_events("room", after=after, limit=1)
+                assert found == events[after : after + 1]
+            assert after >= 15
+
     async def test_each_channel_has_its_own_bounds(self) -> None:
         events = [sample_event(sequence) for sequence in range(1, 5)]
         async with self.opened(max_events=4) as store:
@@ -462,7 +524,7 @@ class ChannelStoreSuite(ABC):
             await store.close()
 
     async def test_a_store_that_is_not_open_says_so(self) -> None:
-        store = await self.make_store(max_events=1, max_event_bytes=1)
+        store = await self.make_store(max_events=1, max_event_bytes=1, max_event_age_sec=None)
         await self._check_closed(store)
         await store.open()
         await store.acquire_channel("room")

@@ -8,6 +8,7 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence (where a configuration
 
 from __future__ import annotations
 
+import time
 from typing import Final, TypeAlias, cast
 
 from reliable_channel.errors import ChannelExistsError, EventsExpiredError, StoreClosedError
@@ -19,7 +20,7 @@ from reliable_channel.records import (
     RecordKey,
     Snapshot,
 )
-from reliable_channel.types import ChannelId
+from reliable_channel.types import SECOND, ChannelId, Nanoseconds
 
 MAX_EVENTS: Final = 100_000
 """Events kept of each channel unless said otherwise."""
@@ -44,13 +45,20 @@ class VolatileStore:
         max_events: Events kept of each channel; older ones expire. At least 1.
         max_event_bytes: Bytes of events kept of each channel; the newest event always is, whatever
             its size.
+        max_event_age_sec: How long events are kept, seconds; the newest event always is. None: as
+            long as the other bounds allow.
     """
 
     def __init__(
-        self, *, max_events: int = MAX_EVENTS, max_event_bytes: int = MAX_EVENT_BYTES
+        self,
+        *,
+        max_events: int = MAX_EVENTS,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        max_event_age_sec: int | None = None,
     ) -> None:
         self._max_events = max_events
         self._max_event_bytes = max_event_bytes
+        self._max_event_age_sec = max_event_age_sec
         self._is_open = False
         self._held: set[ChannelId] = set()
         self._rows: dict[ChannelId, _Rows] = {}
@@ -105,6 +113,8 @@ class VolatileStore:
                     table.pop(key, None)
                 else:
                     table[key] = record
+        if self._max_event_age_sec is not None and channel_id in self._events:
+            self._events[channel_id].expire(time.time_ns() - self._max_event_age_sec * SECOND)
 
     async def read_events(
         self, channel_id: ChannelId, *, after: int, limit: int
@@ -175,8 +185,15 @@ class _EventLog:
             self._oldest = min(self._oldest, sequence) or sequence
             self._newest = max(self._newest, sequence)
         while self._is_over() and self._oldest < self._newest:
-            self._remove(self._oldest)
-            self._oldest += 1
+            self._remove_oldest()
+
+    def expire(self, through_ns: Nanoseconds) -> None:
+        """Remove the oldest events up to a time, Unix nanoseconds."""
+        while self._oldest < self._newest:
+            oldest = self._events.get(self._oldest)
+            if oldest is not None and oldest.time_ns > through_ns:
+                return
+            self._remove_oldest()
 
     def read(self, after: int, limit: int) -> list[EventRecord]:
         """Return up to ``limit`` events that follow ``after``; raise when some of them are gone."""
@@ -192,6 +209,10 @@ class _EventLog:
 
     def _is_over(self) -> bool:
         return len(self._events) > self._max_events or self._bytes > self._max_bytes
+
+    def _remove_oldest(self) -> None:
+        self._remove(self._oldest)
+        self._oldest += 1
 
     def _remove(self, sequence: int) -> None:
         if (record := self._events.pop(sequence, None)) is not None:

@@ -38,6 +38,20 @@ def is_up_to_date(connection: Connection, name: str, another_place: str) -> bool
     Raises:
         ConfigurationError: The tables are another program's, or a newer release's.
     """
+    return revision_of(connection, name, another_place) == REVISIONS[-1]
+
+
+def revision_of(connection: Connection, name: str, another_place: str) -> str | None:
+    """Return the revision of the tables; None where there are none.
+
+    Args:
+        connection: To the database.
+        name: Of the database, for errors.
+        another_place: What to do where the tables are another program's, for the error.
+
+    Raises:
+        ConfigurationError: The tables are another program's, or a newer release's.
+    """
     tables = set(inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
         versions = table(VERSION_TABLE, column("version_num"))
@@ -48,11 +62,11 @@ def is_up_to_date(connection: Connection, name: str, another_place: str) -> bool
                 "use the release that wrote it, or a newer one"
             )
             raise ConfigurationError(problem)
-        return revision == REVISIONS[-1]
+        return revision
     if tables and not tables >= FIRST_TABLES:
         problem = f"{name} is a database of another program; {another_place}"
         raise ConfigurationError(problem)
-    return False
+    return REVISIONS[0] if tables else None
 
 
 def upgrade(connection: Connection, revision: str = REVISIONS[-1]) -> None:

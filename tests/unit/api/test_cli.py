@@ -66,6 +66,9 @@ def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[st
         ["demo", "a", "b"],
         ["demo", "no\nsuch\tfile"],
         ["demo", ""],
+        ["inspect"],
+        ["inspect", "--database", "alice.db"],
+        ["inspect", "--database", "mysql://host/db"],
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error(
@@ -129,7 +132,9 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["dmeo"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["demo", "--help"], ["inspect", "--help"], ["dmeo"], []]
+)
 def test_help_does_not_wait_for_the_library(arguments: list[str]) -> None:
     code = (
         "import sys; from api.cli import run; run(sys.argv[1:]); "

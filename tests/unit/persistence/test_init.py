@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from persistence import MemoryStore, SqlStore, open_store
 from persistence.testing import sample_event, written
 from reliable_channel.errors import ConfigurationError, EventsExpiredError
+from reliable_channel.records import EventRecord
 
 
 async def test_memory() -> None:
@@ -39,6 +41,10 @@ def test_nothing_is_touched_before_it_is_opened(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def old_event(sequence: int) -> EventRecord:
+    return replace(sample_event(sequence), time_ns=1)
+
+
 @pytest.mark.parametrize("scheme", ["memory", "sqlite"])
 async def test_retention_is_passed_on(scheme: str, tmp_path: Path) -> None:
     url = "memory://" if scheme == "memory" else f"sqlite:///{tmp_path}/alice.db"
@@ -46,6 +52,10 @@ async def test_retention_is_passed_on(scheme: str, tmp_path: Path) -> None:
         await store.commit("room", written(sample_event(place) for place in range(1, 5)))
         with pytest.raises(EventsExpiredError):
             await store.read_events("room", after=1, limit=1)
+    async with open_store(url, max_event_age_sec=1) as store:
+        await store.commit("hall", written(old_event(place) for place in range(1, 5)))
+        with pytest.raises(EventsExpiredError):
+            await store.read_events("hall", after=2, limit=1)
     with pytest.raises(ConfigurationError, match="max_event_bytes"):
         open_store(url, max_event_bytes=0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from persistence import MemoryStore
@@ -10,8 +12,8 @@ from reliable_channel.errors import ConfigurationError
 
 
 class TestMemoryStore(ChannelStoreSuite):
-    async def make_store(self, *, max_events: int, max_event_bytes: int) -> MemoryStore:
-        return MemoryStore(max_events=max_events, max_event_bytes=max_event_bytes)
+    async def make_store(self, **limits: Any) -> MemoryStore:
+        return MemoryStore(**limits)
 
 
 async def test_a_context_opens_and_closes() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from persistence import SqlStore, open_store
 from persistence.postgresql import PostgresqlBackend
-from persistence.retention import EventRetention
 from persistence.testing import DurableStoreSuite, exact, rows_of, sample_records, written
 from reliable_channel.errors import ConfigurationError, StoreUnavailableError
 from reliable_channel.ports import ChannelStore
@@ -29,18 +29,15 @@ class TestPostgresqlStore(DurableStoreSuite):
     def _in_schema(self, postgres_url: str) -> None:
         self._url = postgres_url
 
-    async def make_store(self, *, max_events: int, max_event_bytes: int) -> SqlStore:
-        self._limits = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
+    async def make_store(self, **limits: Any) -> SqlStore:
+        self._limits = limits
         return self._make()
 
     async def reopen_store(self, store: ChannelStore) -> SqlStore:
         return self._make()
 
     def _make(self) -> SqlStore:
-        limits = self._limits
-        return SqlStore(
-            self._url, max_events=limits.max_events, max_event_bytes=limits.max_event_bytes
-        )
+        return SqlStore(self._url, **self._limits)
 
 
 def lost(message_id: str) -> LostRecord:

@@ -10,16 +10,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from persistence import SqlStore
 from persistence.migrations import REVISIONS, VERSION_TABLE
-from persistence.retention import EventRetention
+from persistence.retention import SWEEP_PAGES
 from persistence.testing import (
     DurableStoreSuite,
     deleted,
@@ -39,6 +41,7 @@ from reliable_channel.errors import (
 )
 from reliable_channel.ports import ChannelStore
 from reliable_channel.records import LogRecord, LostRecord
+from reliable_channel.types import SECOND
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,18 +54,15 @@ class TestSqlStore(DurableStoreSuite):
     def _in_folder(self, tmp_path: Path) -> None:
         self._url = url_of(tmp_path / "store.db")
 
-    async def make_store(self, *, max_events: int, max_event_bytes: int) -> SqlStore:
-        self._limits = EventRetention(max_events=max_events, max_event_bytes=max_event_bytes)
+    async def make_store(self, **limits: Any) -> SqlStore:
+        self._limits = limits
         return self._make()
 
     async def reopen_store(self, store: ChannelStore) -> SqlStore:
         return self._make()
 
     def _make(self) -> SqlStore:
-        limits = self._limits
-        return SqlStore(
-            self._url, max_events=limits.max_events, max_event_bytes=limits.max_event_bytes
-        )
+        return SqlStore(self._url, **self._limits)
 
 
 def url_of(path: Path) -> str:
@@ -546,6 +546,75 @@ async def test_smaller_bounds_count_from_the_next_event(path: Path) -> None:
         assert await first_retained(store) == 1
         await store.commit("room", written([sample_event(101)]))
         assert await first_retained(store) == 92
+
+
+async def test_many_old_events_go_in_small_transactions(path: Path) -> None:
+    """A commit does not wait until all are gone, and a reader meanwhile misses none unknowingly."""
+    hour_ago = time.time_ns() - 3_600 * SECOND
+    events = [replace(sample_event(place), time_ns=hour_ago) for place in range(1, 5_001)]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(events))
+    async with SqlStore(url_of(path), max_event_age_sec=60) as store:
+        await store.acquire_channel("room")
+        cursor, missed = 0, 0
+        await store.commit("room", written([lost("a")]))
+        [(removed,)] = query(path, "SELECT removed_through FROM channels")
+        assert sum(SWEEP_PAGES) <= int(str(removed)) < 4_999
+        while cursor < 5_000:
+            try:
+                page = await store.read_events("room", after=cursor, limit=50)
+            except EventsExpiredError as expired:
+                missed += expired.oldest - 1 - cursor
+                cursor = expired.oldest - 1
+            else:
+                assert [event.sequence for event in page] == [
+                    *range(cursor + 1, cursor + 1 + len(page))
+                ]
+                cursor += len(page)
+        assert missed > 0
+        while len(query(path, "SELECT sequence FROM events")) > 1:
+            await store.load_ledger("node")  # takes its turn among the transactions
+        assert await first_retained(store) == 5_000
+
+
+async def test_a_quiet_channel_loses_its_old_events_too(path: Path) -> None:
+    """Without an event: with whatever it writes."""
+    now = time.time_ns()
+    times = [now - 59 * SECOND, now - 58 * SECOND, now]
+    events = [replace(sample_event(place), time_ns=at) for place, at in enumerate(times, start=1)]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(events))
+    async with SqlStore(url_of(path), max_event_age_sec=58) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a")]))
+        assert await first_retained(store) == 3
+
+
+async def test_closing_does_not_wait_for_old_events(path: Path) -> None:
+    hour_ago = time.time_ns() - 3_600 * SECOND
+    events = [replace(sample_event(place), time_ns=hour_ago) for place in range(1, 20_001)]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(events))
+    async with SqlStore(url_of(path), max_event_age_sec=60) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a")]))
+    [(count,)] = query(path, "SELECT count(*) FROM events")
+    assert query(path, "SELECT event_count FROM channels") == [(count,)]
+    assert 1 < int(str(count)) < 20_000
+
+
+async def test_what_is_written_last_is_written_though_old_events_wait(path: Path) -> None:
+    old = [replace(sample_event(place), time_ns=1) for place in range(1, 2_001)]
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written(old))
+    async with SqlStore(url_of(path), max_event_age_sec=60) as store:
+        await store.acquire_channel("room")
+        with locked(path):
+            committing = asyncio.create_task(store.commit("room", written([lost("a")])))
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)  # both are asked for
+        await asyncio.gather(committing, closing)
+    assert query(path, "SELECT message_id FROM lost") == [("a",)]
 
 
 async def test_replaced_and_deleted_events_are_counted_as_what_they_are(path: Path) -> None:

@@ -161,6 +161,7 @@ Test = Callable[[ChannelStoreSuite], Coroutine[Any, Any, None]]
         (_Unordered, ChannelStoreSuite.test_events_come_in_pages),
         pytest.param(_Hoarding, lambda suite: suite.test_the_newest_events_are_kept(4), id="count"),
         pytest.param(_Hoarding, lambda suite: suite.test_events_are_bounded_in_bytes(4), id="size"),
+        pytest.param(_Hoarding, lambda suite: suite.test_events_are_bounded_in_age(4), id="age"),
         (_Resetting, ChannelStoreSuite.test_ledgers_never_go_back),
         (_Open, ChannelStoreSuite.test_a_store_that_is_not_open_says_so),
         (_Sticky, ChannelStoreSuite.test_purging_forgets_rows_and_events),
@@ -168,8 +169,8 @@ Test = Callable[[ChannelStoreSuite], Coroutine[Any, Any, None]]
 )
 async def test_faults_are_found(store: type[MemoryStore], test: Test) -> None:
     class Suite(ChannelStoreSuite):
-        async def make_store(self, *, max_events: int, max_event_bytes: int) -> ChannelStore:
-            return store(max_events=max_events, max_event_bytes=max_event_bytes)
+        async def make_store(self, **limits: Any) -> ChannelStore:
+            return store(**limits)
 
     with pytest.raises((AssertionError, pytest.fail.Exception, ReliableChannelError)):
         await test(Suite())
