@@ -65,6 +65,8 @@ class Ordeal:
         self._rng = random.Random(str(seed))
         self._lives = 0
         self._killed = 0.0
+        self.joined = asyncio.Event()
+        """Set when the first life has its channel."""
         self.moments: list[str] = []
         """When each kill came."""
         self.refusals: list[int] = []
@@ -89,6 +91,7 @@ class Ordeal:
     async def opened(self, life: Life) -> None:
         """Wait until a life has its channel."""
         self.refusals.append(await self._mortals.opened(life))
+        self.joined.set()
         if self._killed:
             self.takeovers.append(time.monotonic() - self._killed)
 
@@ -121,6 +124,12 @@ def integrity(file: Path, copy: Path) -> str:
     return "; ".join(text for (text,) in rows)
 
 
+async def talk_after(joined: asyncio.Event, talker: Talker) -> None:
+    """Send, but nothing from before the other joined: such messages have no order."""
+    await joined.wait()
+    await talker.send_for_ever()
+
+
 @asynccontextmanager
 async def other_side(folder: Path, relay: Relay) -> AsyncIterator[tuple[Talker, Notebook]]:
     """Give the side that lives on, and its notes."""
@@ -145,7 +154,7 @@ async def play(folder: Path, url: str, relay: Relay, kills: int, file: Path | No
     ):
         ordeal = Ordeal(folder, url, relay, mortals, kills)
         listening = group.create_task(bob.listen())
-        talking = group.create_task(bob.send_for_ever())
+        talking = group.create_task(talk_after(ordeal.joined, bob))
         for number in range(kills):
             async with asyncio.timeout(STEP_S):
                 await ordeal.kill_once()

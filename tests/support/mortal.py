@@ -165,7 +165,7 @@ class Mortals:
         self._log_file: IO[bytes] | None = None
         self._helper: asyncio.subprocess.Process | None = None
         self.pid = 0
-        """Of the life that was started last."""
+        """Of the life that is being lived; 0 where none is."""
 
     async def __aenter__(self) -> Self:
         self._log_file = self._log.open("ab")
@@ -191,6 +191,8 @@ class Mortals:
         assert self._helper is not None
         assert self._helper.stdin is not None
         assert self._log_file is not None
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
         self._helper.stdin.close()
         await self._helper.communicate()
         self._log_file.close()
@@ -227,6 +229,7 @@ class Mortals:
         os.kill(self.pid, how)
         self._tell("reap")
         status = int((await self._hear("gone"))[0])
+        self.pid = 0
         if status != expected:
             raise RuntimeError(f"it ended with {status}: {self._log.read_text()[-4000:]}")
 
