@@ -52,16 +52,18 @@ class Ordeal:
         url: Of the store of the side that is killed.
         relay: Between both sides.
         mortals: The processes.
+        other: On the side that lives on.
         seed: Chooses the moments.
     """
 
     def __init__(
-        self, folder: Path, url: str, relay: Relay, mortals: Mortals, seed: object
+        self, folder: Path, url: str, relay: Relay, mortals: Mortals, other: Talker, seed: object
     ) -> None:
         self._folder = folder
         self._url = url
         self._relay = relay
         self._mortals = mortals
+        self._other = other
         self._rng = random.Random(str(seed))
         self._lives = 0
         self._killed = 0.0
@@ -108,6 +110,7 @@ class Ordeal:
             await asyncio.sleep(self._rng.uniform(0, 0.05))
         else:
             await self.opened(life)
+            await self._other.ended(1)  # only who has heard something asks for what it has missed
             await self._relay.reached("alice", "publish", before["alice", "publish"] + count)
             await asyncio.sleep(self._rng.uniform(0, 0.02))
         await self._mortals.kill()
@@ -152,7 +155,7 @@ async def play(folder: Path, url: str, relay: Relay, kills: int, file: Path | No
         other_side(folder, relay) as (bob, _),
         asyncio.TaskGroup() as group,
     ):
-        ordeal = Ordeal(folder, url, relay, mortals, kills)
+        ordeal = Ordeal(folder, url, relay, mortals, bob, kills)
         listening = group.create_task(bob.listen())
         talking = group.create_task(talk_after(ordeal.joined, bob))
         for number in range(kills):
@@ -163,9 +166,9 @@ async def play(folder: Path, url: str, relay: Relay, kills: int, file: Path | No
         talking.cancel()
         async with asyncio.timeout(STEP_S):
             await ordeal.opened(await ordeal.begin(talks=False))
-            await bob.finished()
+            await bob.finish()
             await mortals.finish()
-            await bob.finished()
+            await bob.note_all()
         listening.cancel()
     return ordeal
 

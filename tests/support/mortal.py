@@ -111,7 +111,7 @@ async def live(life: Life) -> None:
         await asyncio.wait([*tasks, end], return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
             await asyncio.gather(*tasks)  # raises why it ended
-        await talker.finished()
+        await talker.finish()
 
 
 def die(cause: object) -> None:

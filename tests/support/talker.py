@@ -142,12 +142,23 @@ class Talker:
                     self._ended.add(str(request_id))
                 self._noted.set()
 
-    async def finished(self) -> None:
-        """Wait until no request is under way, those of unfinished sends included, and all events are noted."""
+    async def ended(self, count: int) -> None:
+        """Wait until so many requests have ended, ever."""
+        await self._until(lambda: len(self._ended) >= count)
+
+    async def finish(self) -> None:
+        """Wait until all requests have ended, those of sends that were cut short included, and that is noted.
+
+        The end of one more message says so: events come in order.
+        """
         await self._until(lambda: not self._channel.status().open_requests)
-        shown = self._channel.events()
-        await self._until(lambda: self._cursor >= shown.last_sequence)
-        await shown.close()
+        await self.send(1)
+        await self._until(lambda: self._sent <= self._ended)
+
+    async def note_all(self) -> None:
+        """Wait until all events so far are noted."""
+        async with self._channel.events() as so_far:
+            await self._until(lambda: self._cursor >= so_far.last_sequence)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
