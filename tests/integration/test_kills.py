@@ -40,7 +40,7 @@ TAKEOVER_S = 1.0
 STEP_S = 30.0
 """How long one step may take before the test gives up, seconds."""
 
-MOMENTS = ("opening", "catching up", "talking", "talking", "talking")
+MOMENTS = ("opening", "catching up", "talking", "publishing", "publishing")
 """What a process is doing when it is killed; one is drawn for each kill."""
 
 
@@ -99,21 +99,29 @@ class Ordeal:
 
     async def kill_once(self) -> None:
         """Begin a life and end it at a random moment."""
-        before = self._relay.calls.copy()
         moment = self._rng.choice(MOMENTS) if self._lives else "talking"
         count = self._rng.randint(1, 30)
+        struck = asyncio.Event()
+
+        def strike() -> None:
+            self._mortals.strike()
+            struck.set()
+
+        def strike_soon(most_s: float) -> None:
+            asyncio.get_running_loop().call_later(self._rng.uniform(0, most_s), strike)
+
+        if moment == "catching up":
+            self._relay.when("alice", "query", 1, lambda: strike_soon(0.05))
         life = await self.begin(talks=True)
         if moment == "opening":
-            await asyncio.sleep(self._rng.uniform(0, 0.15))
-        elif moment == "catching up":
-            await self._relay.reached("alice", "query", before["alice", "query"] + 1)
-            await asyncio.sleep(self._rng.uniform(0, 0.05))
-        else:
+            strike_soon(0.15)
+        elif moment in ("publishing", "talking"):
             await self.opened(life)
             await self._other.ended(1)  # only who has heard something asks for what it has missed
-            await self._relay.reached("alice", "publish", before["alice", "publish"] + count)
-            await asyncio.sleep(self._rng.uniform(0, 0.02))
-        await self._mortals.kill()
+            then = strike if moment == "publishing" else lambda: strike_soon(0.02)
+            self._relay.when("alice", "publish", count, then)
+        await struck.wait()
+        await self._mortals.reap()
         self._killed = time.monotonic()
         self.moments.append(moment)
 
@@ -121,7 +129,9 @@ class Ordeal:
 def integrity(file: Path, copy: Path) -> str:
     """Return what SQLite says of a copy: whoever opened the file itself would mend it before its owner does."""
     for ending in ("", "-wal"):
-        shutil.copyfile(f"{file}{ending}", f"{copy}{ending}")
+        Path(f"{copy}{ending}").unlink(missing_ok=True)
+        if Path(f"{file}{ending}").exists():
+            shutil.copyfile(f"{file}{ending}", f"{copy}{ending}")
     with closing(sqlite3.connect(copy)) as connection:
         rows = connection.execute("PRAGMA integrity_check").fetchall()
     return "; ".join(text for (text,) in rows)

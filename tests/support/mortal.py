@@ -192,7 +192,7 @@ class Mortals:
         assert self._helper.stdin is not None
         assert self._log_file is not None
         if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+            self.strike()
         self._helper.stdin.close()
         await self._helper.communicate()
         self._log_file.close()
@@ -209,13 +209,17 @@ class Mortals:
             if int(number) == life.number:
                 return int(refusals)
 
-    async def kill(self) -> None:
-        """Kill the life, and wait until nothing is left of it.
+    def strike(self) -> None:
+        """Kill the life."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    async def reap(self) -> None:
+        """Wait until nothing is left of a life that was killed.
 
         Raises:
             RuntimeError: It had ended before, by itself.
         """
-        await self._end(signal.SIGKILL, -signal.SIGKILL)
+        await self._reap(-signal.SIGKILL)
 
     async def finish(self) -> None:
         """Let the life end what it has begun, and close.
@@ -223,10 +227,10 @@ class Mortals:
         Raises:
             RuntimeError: It ended otherwise.
         """
-        await self._end(signal.SIGTERM, 0)
+        os.kill(self.pid, signal.SIGTERM)
+        await self._reap(0)
 
-    async def _end(self, how: signal.Signals, expected: int) -> None:
-        os.kill(self.pid, how)
+    async def _reap(self, expected: int) -> None:
         self._tell("reap")
         status = int((await self._hear("gone"))[0])
         self.pid = 0

@@ -15,7 +15,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +82,8 @@ class Relay:
         self._loss = loss
         self._rng = random.Random(seed)
         self._peers: dict[Peer, None] = {}
-        self._called = asyncio.Event()
+        self._actions: dict[tuple[str, str], tuple[int, Callable[[], None]]] = {}
+        self._left = asyncio.Event()
         self._folder = ""
         self._server: asyncio.Server | None = None
 
@@ -91,11 +92,9 @@ class Relay:
         """Where the socket is."""
         return f"{self._folder}/relay"
 
-    async def reached(self, name: str, call: str, count: int) -> None:
-        """Wait until a node has asked for something so many times since the relay began."""
-        while self.calls[name, call] < count:
-            self._called.clear()
-            await self._called.wait()
+    def when(self, name: str, call: str, count: int, action: Callable[[], None]) -> None:
+        """Call a function as soon as a node has asked for something so many times more, before it is answered."""
+        self._actions[name, call] = self.calls[name, call] + count, action
 
     async def __aenter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="rc-relay-")  # short: so must a socket's path be
@@ -113,8 +112,8 @@ class Relay:
         for peer in self._peers:
             peer.writer.close()
         while self._peers:
-            self._called.clear()
-            await self._called.wait()
+            self._left.clear()
+            await self._left.wait()
         await self._server.wait_closed()
         shutil.rmtree(self._folder)
 
@@ -125,9 +124,8 @@ class Relay:
             while True:
                 number, call, arguments = await read_frame(reader)
                 answer = getattr(self, f"_{call}")(peer, *arguments)
+                self._count(peer.name, call)
                 write_frame(writer, (number, answer))
-                self.calls[peer.name, call] += 1
-                self._called.set()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # a node that is gone
         finally:
@@ -135,7 +133,12 @@ class Relay:
             with suppress(ConnectionError):
                 await writer.wait_closed()
             del self._peers[peer]
-            self._called.set()
+            self._left.set()
+
+    def _count(self, name: str, call: str) -> None:
+        self.calls[name, call] += 1
+        if (name, call) in self._actions and self._actions[name, call][0] == self.calls[name, call]:
+            self._actions.pop((name, call))[1]()
 
     def _hello(self, peer: Peer, name: str) -> None:
         peer.name = name
