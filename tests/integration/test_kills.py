@@ -192,6 +192,9 @@ async def play(folder: Path, url: str, relay: Relay, kills: int, file: Path | No
 async def test_kills_at_random_moments_lose_and_double_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, kills: int
 ) -> None:
+    asyncio.get_running_loop().set_debug(
+        False
+    )  # kills have to come fast, and too late is no moment
     file = tmp_path / "alice.db" if kind == "sqlite" else None
     url = f"sqlite:///{file}" if file else request.getfixturevalue("postgres_url")
     async with Relay(loss=0.05, seed=kills) as relay:
