@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -36,12 +37,13 @@ asyncio.run(main())
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_no_life_outlives_a_killed_test(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", START_AND_DIE, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="rc-") as folder:  # what the killed test leaves
+        done = subprocess.run(
+            [sys.executable, "-c", START_AND_DIE, str(tmp_path)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": folder},
+            capture_output=True,
+            check=False,
+        )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2, done.stderr.decode()
     deadline = time.monotonic() + 30
