@@ -36,6 +36,7 @@ from persistence.statements import (
     add_channel,
 )
 from persistence.tables import TABLES
+from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
     ChannelExistsError,
     EventsExpiredError,
@@ -156,7 +157,8 @@ class Database:
             for kind, statements in self._statements.items():
                 if kind not in (EventRecord, LedgerRecord):
                     cursor.execute(statements.select, (channel_id,))
-                    snapshot[kind] = statements.records(cursor.fetchall())
+                    with collector_paused():
+                        snapshot[kind] = statements.records(cursor.fetchall())
         return snapshot
 
     def commit(self, channel_id: ChannelId, changes: Changes) -> None:
