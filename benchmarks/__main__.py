@@ -5,15 +5,21 @@ Without a name it runs what takes seconds; what takes minutes is run by its name
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    durable_speed,
     machine_speed,
+    opening_speed,
     parity_saving,
     reed_solomon_speed,
     segmentation_speed,
@@ -23,6 +29,9 @@ from reliable_channel.core.reed_solomon.coding import MAX_SHARDS
 
 SIZES = (2_000, 10_000, 100_000)
 FLOOR = 10_000
+
+SERVER: Final = "RELIABLE_CHANNEL_TEST_POSTGRES"
+"""Environment variable: a PostgreSQL server, which is given a schema for a while."""
 
 
 def show_machine() -> None:
@@ -129,6 +138,87 @@ def show_segmentation() -> None:
     Console().print(table)
 
 
+def show_durable() -> None:
+    """Print how fast sends are kept, how long opening takes, and what a send costs with a long log."""
+    rounds = durable_speed.ROUNDS
+    show_comparisons("SQLite", durable_speed.compare(durable_speed.LOADS, rounds))
+    server = os.environ.get(SERVER, "")
+    if server:
+        loads = [load for load in durable_speed.LOADS if load.synchronous == "FULL"]
+        with durable_speed.schema_of_our_own(server) as url:
+            show_comparisons("PostgreSQL", durable_speed.compare(loads, rounds, url))
+    rows = durable_speed.rows_of_a_send(durable_speed.LOADS[0])
+    text = ", ".join(f"{name} {count:.1f}" for name, count in rows.items())
+    Console().print(f"Rows that a message of one writer changes: {text}", soft_wrap=True)
+    with TemporaryDirectory() as folder:
+        stores = asyncio.run(opening_speed.make_stores(Path(folder), opening_speed.SIZES))
+        show_openings(stores)
+        show_growth(stores)
+
+
+def show_comparisons(database: str, found: Iterable[durable_speed.Comparison]) -> None:
+    """Print sends beside the bare database."""
+    table = Table(
+        title=f"{database}: durable sends of 1 KiB a second; share of bare: median (smallest-largest)",
+        caption="kept: send returned; published: also on the network, and that kept, too",
+    )
+    table.add_column("synchronous")
+    titles = ("writers", "batch", "bare", "kept", "share", "published", "share")
+    for title in (*titles, "CPU µs: bare, kept, published"):
+        table.add_column(title, justify="right")
+    for item in found:
+        cpu = (item.bare_cpu, item.kept_cpu, item.published_cpu)
+        table.add_row(
+            item.load.synchronous,
+            f"{item.load.writers:,}",
+            f"{item.batch:.1f}",
+            f"{item.bare_rate:,.0f}",
+            f"{item.kept_rate:,.0f}",
+            str(item.kept_share),
+            f"{item.published_rate:,.0f}",
+            str(item.published_share),
+            ", ".join(f"{seconds * 1e6:,.0f}" for seconds in cpu),
+        )
+    Console().print(table)
+
+
+def show_openings(stores: dict[int, Path]) -> None:
+    """Print how long channels take to open."""
+    table = Table(title="Opening a channel, seconds: median; all: median (smallest-largest)")
+    table.add_column("log entries", justify="right")
+    table.add_column("file")
+    for title in ("database", "rows", "machine", "all"):
+        table.add_column(title, justify="right")
+    for (_, temperature), openings in opening_speed.measure_openings(
+        stores, opening_speed.ROUNDS
+    ).items():
+        middle = opening_speed.middle(openings)
+        parts = (middle.store, middle.rows, middle.machine)
+        table.add_row(
+            f"{middle.entries:,}",
+            temperature,
+            *(f"{seconds:.3f}" for seconds in parts),
+            opening_speed.spread([item.total for item in openings]),
+        )
+    Console().print(table)
+
+
+def show_growth(stores: dict[int, Path]) -> None:
+    """Print what a send costs with logs of several lengths."""
+    table = Table(title="A send with a log, until it is published, µs: median (smallest-largest)")
+    for title in ("log entries", "wall", "CPU"):
+        table.add_column(title, justify="right")
+    load = opening_speed.LOAD
+    messages = load.messages
+    for size, runs in opening_speed.measure_sends(stores, load, opening_speed.ROUNDS).items():
+        table.add_row(
+            f"{size:,}",
+            opening_speed.spread([run.published.wall / messages for run in runs], 1e6),
+            opening_speed.spread([run.published.cpu / messages for run in runs], 1e6),
+        )
+    Console().print(table)
+
+
 BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "machine": show_machine,
     "codes": show_reed_solomon,
@@ -136,6 +226,7 @@ BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "harm": show_harm,
     "saving": show_saving,
     "sync": show_sync,
+    "durable": show_durable,
 }
 """What there is, by the name on the command line."""
 

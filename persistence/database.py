@@ -31,7 +31,6 @@ from persistence.statements import (
     SELECT_EVENTS,
     SELECT_LEDGER,
     SELECT_REMOVED_THROUGH,
-    SELECT_ROWS,
     SELECT_TOTALS,
     SET_TOTALS,
     RecordStatements,
@@ -39,6 +38,7 @@ from persistence.statements import (
     add_channel,
 )
 from persistence.tables import TABLES
+from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
     ChannelExistsError,
     EventsExpiredError,
@@ -157,11 +157,13 @@ class Database:
 
     def _load(self, channel_id: ChannelId) -> Snapshot:
         snapshot: dict[type[Record], list[Record]] = {}
-        with self._reads.begin() as connection:
-            for kind, statement in SELECT_ROWS.items():
-                rows = connection.execute(statement, {"channel": channel_id})
-                record = self._statements[kind].record
-                snapshot[kind] = [record(row) for row in rows]
+        with self._reads.begin() as connection, closing(connection.connection.cursor()) as cursor:
+            # The driver's own cursor, as in `_commit`: there may be a hundred thousand rows.
+            for kind, statements in self._statements.items():
+                if kind not in (EventRecord, LedgerRecord):
+                    cursor.execute(statements.select, (channel_id,))
+                    with collector_paused():
+                        snapshot[kind] = statements.records(cursor.fetchall())
         return snapshot
 
     def commit(self, channel_id: ChannelId, changes: Changes) -> None:

@@ -7,17 +7,20 @@ SQLAlchemy's own way with parameters would cost more than SQLite's work. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
+    Boolean,
     ClauseElement,
     ColumnElement,
     Dialect,
-    Select,
+    LargeBinary,
     Table,
     Text,
+    TypeDecorator,
     bindparam,
     delete,
     func,
@@ -69,44 +72,88 @@ class RecordStatements:
 
     def __init__(self, kind: type[Record], dialect: Dialect) -> None:
         table = TABLES[kind]
+        columns = _columns(kind)
         self._kind = kind
-        self._names = tuple(column.name for column in _columns(kind))
+        self._names = tuple(column.name for column in columns)
+        self._values = _values_reader(self._names)
         self._has_channel = "channel_id" in table.c
-        self._converters = _converters(table, dialect)
+        self._writers = _converters(columns, dialect, _writer)
+        self._readers = _converters(columns, dialect, _reader)
         self.upsert = compile_text(_upsert(table, dialect), dialect)
         """Writes a row, given ``row``."""
         in_this_row = [column == bindparam(None) for column in table.primary_key]
         self.delete = compile_text(delete(table).where(*in_this_row), dialect)
         """Deletes a row, given ``key``."""
+        of_channel = [table.c.channel_id == bindparam(None)] if self._has_channel else []
+        self.select = compile_text(select(*columns).where(*of_channel), dialect)
+        """Reads the rows of a channel, given its id, for ``records``."""
 
     def row(self, channel_id: ChannelId, record: Record) -> RowValues:
         """Return the parameters of ``upsert``."""
-        values: list[object] = [channel_id] if self._has_channel else []
-        values += [getattr(record, name) for name in self._names]
-        for position, convert in self._converters:
-            values[position] = convert(values[position])
-        return tuple(values)
+        values = self._values(record)
+        if self._writers:
+            values = _converted(values, self._writers)
+        return (channel_id, *values) if self._has_channel else values
 
     def key(self, channel_id: ChannelId, key: RecordKey) -> RowValues:
         """Return the parameters of ``delete``."""
         return (channel_id, *key) if self._has_channel else key
 
     def record(self, values: RowValues) -> Record:
-        """Return the record that a row of its fields holds."""
+        """Return the record whose fields SQLAlchemy has read."""
         build: Callable[..., Record] = self._kind
         return build(**dict(zip(self._names, values, strict=True)))
 
+    def records(self, rows: Iterable[RowValues]) -> list[Record]:
+        """Return the records of rows as the driver gives them for ``select``."""
+        names, readers = self._names, self._readers
+        build: Callable[..., Record] = self._kind
+        if readers:
+            rows = (_converted(row, readers) for row in rows)
+        return [build(**dict(zip(names, row, strict=True))) for row in rows]
 
-def _converters(table: Table, dialect: Dialect) -> list[tuple[int, Callable[[object], object]]]:
-    """Return what values need on their way into the database, by position."""
-    found: list[tuple[int, Callable[[object], object]]] = []
-    for position, column in enumerate(table.columns):
-        convert = column.type.dialect_impl(dialect).bind_processor(dialect)
-        if dialect.name == "postgresql" and isinstance(column.type, Text):
-            convert = _without_nul
-        if convert is not None:
-            found.append((position, convert))
-    return found
+
+Convert: TypeAlias = Callable[[Any], object]
+"""What a value needs on its way into the database or out of it."""
+
+
+def _values_reader(names: tuple[str, ...]) -> Callable[[Record], RowValues]:
+    """Return what reads the values of a record in one call."""
+    read: Callable[[Record], Any] = attrgetter(*names)
+    return read if len(names) > 1 else lambda record: (read(record),)
+
+
+def _converted(values: RowValues, converters: list[tuple[int, Convert]]) -> RowValues:
+    """Return the values with some of them converted."""
+    changed = list(values)
+    for position, convert in converters:
+        changed[position] = convert(changed[position])
+    return tuple(changed)
+
+
+def _converters(
+    columns: list[ColumnElement[Any]],
+    dialect: Dialect,
+    choose: Callable[[ColumnElement[Any], Dialect], Convert | None],
+) -> list[tuple[int, Convert]]:
+    """Return what values need, by position; most need nothing."""
+    found = [(position, choose(column, dialect)) for position, column in enumerate(columns)]
+    return [(position, convert) for position, convert in found if convert is not None]
+
+
+def _writer(column: ColumnElement[Any], dialect: Dialect) -> Convert | None:
+    if isinstance(column.type, Boolean | LargeBinary):
+        return None  # all drivers take these as they are; SQLAlchemy would check and wrap them
+    if dialect.name == "postgresql" and isinstance(column.type, Text):
+        return _without_nul
+    return column.type.dialect_impl(dialect).bind_processor(dialect)
+
+
+def _reader(column: ColumnElement[Any], dialect: Dialect) -> Convert | None:
+    if isinstance(column.type, TypeDecorator):  # ours
+        return column.type.dialect_impl(dialect).result_processor(dialect, None)
+    is_number = isinstance(column.type, Boolean) and not dialect.supports_native_boolean
+    return bool if is_number else None
 
 
 def _without_nul(value: object) -> object:
@@ -138,13 +185,6 @@ def _upsert(table: Table, dialect: Dialect) -> sqlite.Insert | postgresql.Insert
 
 
 # --- Reading -------------------------------------------------------------------------------------
-
-SELECT_ROWS: Final[dict[type[Record], Select[Any]]] = {
-    kind: select(*_columns(kind)).where(table.c.channel_id == bindparam("channel"))
-    for kind, table in TABLES.items()
-    if kind not in (EventRecord, LedgerRecord)
-}
-"""The rows of a channel, by record type."""
 
 SELECT_EVENTS: Final = (
     select(*_columns(EventRecord))

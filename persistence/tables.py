@@ -42,6 +42,8 @@ from reliable_channel.records import (
     RequestRecord,
 )
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class TextTuple(TypeDecorator[tuple[str, ...]]):
     """A tuple of strings, kept as a JSON array in text."""
@@ -51,7 +53,7 @@ class TextTuple(TypeDecorator[tuple[str, ...]]):
 
     def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
         """Return what the column holds."""
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else _encode(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
         """Return what the record holds."""

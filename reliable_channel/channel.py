@@ -347,7 +347,7 @@ class ReliableChannel:
         """Subscribe, take in what was missed, and begin to work.
 
         Args:
-            last_seen_ns: When a message was last taken in; 0 for a channel without state.
+            last_seen_ns: When a message was last taken in, or the channel made; 0 for a channel without state.
 
         Raises:
             NodeError: The topic cannot be subscribed.

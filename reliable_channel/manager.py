@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from reliable_channel.channel import ReliableChannel
 from reliable_channel.cipher import Cipher
+from reliable_channel.collector import collector_paused
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.machine import ChannelMachine
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
@@ -81,19 +82,21 @@ async def create_reliable_channel(
         await store.open()
         snapshot = await store.acquire_channel(channel_id)
         undo.push_async_callback(store.release_channel, channel_id)
-        machine = ChannelMachine(
-            channel_id=channel_id,
-            sender_id=sender_id,
-            content_topic=content_topic,
-            now=node.clock.now_ns(),
-            seed=secrets.randbits(64) if seed is None else seed,
-            sds=sds,
-            segmentation=segmentation,
-            budget=await budget_of(node, store, channel_id, rate_limit_config),
-            max_message_bytes=node.max_message_bytes,
-            encryption_overhead=cipher.overhead_bytes,
-            snapshot=snapshot,
-        )
+        budget = await budget_of(node, store, channel_id, rate_limit_config)
+        with collector_paused():
+            machine = ChannelMachine(
+                channel_id=channel_id,
+                sender_id=sender_id,
+                content_topic=content_topic,
+                now=node.clock.now_ns(),
+                seed=secrets.randbits(64) if seed is None else seed,
+                sds=sds,
+                segmentation=segmentation,
+                budget=budget,
+                max_message_bytes=node.max_message_bytes,
+                encryption_overhead=cipher.overhead_bytes,
+                snapshot=snapshot,
+            )
         channel = ReliableChannel(
             machine,
             node=node,
@@ -171,6 +174,6 @@ async def budget_of(
 
 
 def last_seen_ns(snapshot: Snapshot) -> int:
-    """Return when the kept channel last took a message in; 0 when it never did or is new."""
+    """Return when the kept channel last took a message in, or was made before it ever did; 0 when it is new."""
     records = rows_of(snapshot, ChannelRecord)
-    return records[0].last_seen_ns if records else 0
+    return (records[0].last_seen_ns or records[0].created_ns) if records else 0

@@ -250,9 +250,8 @@ class Simulation:
         """Take what the store has since the last message seen, as the driver does before it starts."""
         effects = Effects()
         for record in who.channels():
-            since = record.last_seen_ns - who.offset_ns - CATCH_UP_MARGIN_NS
-            if not record.last_seen_ns:
-                continue
+            last_ns = record.last_seen_ns or record.created_ns
+            since = last_ns - who.offset_ns - CATCH_UP_MARGIN_NS
             for message_hash, data in self.network.since(since):
                 self._note(who, "catch up", data)
                 effects.merge(machine.receive(data, message_hash, now, from_store=True))

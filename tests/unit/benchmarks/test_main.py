@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import reed_solomon_speed, segmentation_speed, sync_cost
+from benchmarks import (
+    durable_speed,
+    opening_speed,
+    reed_solomon_speed,
+    segmentation_speed,
+    sync_cost,
+)
 from benchmarks.reed_solomon_speed import Shape
 
 
@@ -71,6 +77,23 @@ def test_the_harm_table_leaves_out_what_a_code_cannot_do(
     assert "reedsolo" not in shown
 
 
+def test_the_durable_tables_have_a_row_for_each_load_and_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv(command.SERVER, raising=False)
+    load = durable_speed.Load(2, 4)
+    monkeypatch.setattr(durable_speed, "LOADS", (load,))
+    monkeypatch.setattr(durable_speed, "ROUNDS", 1)
+    monkeypatch.setattr(opening_speed, "SIZES", (3, 6))
+    monkeypatch.setattr(opening_speed, "ROUNDS", 1)
+    monkeypatch.setattr(opening_speed, "LOAD", load)
+    assert command.main(["durable"]) == 0
+    shown = capsys.readouterr().out
+    assert len([line for line in shown.splitlines() if line.startswith("│")]) == 1 + 4 + 2
+    assert "BodyRecord 2.0" in shown
+
+
 def test_only_the_quick_ones_are_run_when_none_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,5 +113,5 @@ def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert command.main(["machine", "nothing"]) == 2
     assert (
         capsys.readouterr().err
-        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync\n"
+        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync, durable\n"
     )

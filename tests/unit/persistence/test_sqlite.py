@@ -10,8 +10,12 @@ from persistence.sqlite import SqliteBackend
 from reliable_channel.errors import ConfigurationError
 
 
-@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
-def test_connections_are_set_up(tmp_path: Path, synchronous: str, level: int) -> None:
+@pytest.mark.parametrize(
+    ("synchronous", "level", "checkpoint"), [("FULL", 2, 4_000), ("NORMAL", 1, 1_000)]
+)
+def test_connections_are_set_up(
+    tmp_path: Path, synchronous: str, level: int, checkpoint: int
+) -> None:
     backend = SqliteBackend(
         f"sqlite:///{tmp_path}/a.db",
         synchronous=synchronous,  # type: ignore[arg-type]
@@ -23,6 +27,8 @@ def test_connections_are_set_up(tmp_path: Path, synchronous: str, level: int) ->
             "synchronous": level,
             "foreign_keys": 1,
             "busy_timeout": 1234,
+            "cache_size": -16_000,
+            "wal_autocheckpoint": checkpoint,
         }.items():
             assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == expected
     engine.dispose()
