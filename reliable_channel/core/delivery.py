@@ -1,4 +1,4 @@
-"""From a complete set to the received event: put together, fill in what parity rebuilt, deliver in causal order.
+"""From a complete set to the received event: put together, named (``naming``), delivered in causal order.
 
 A set that does not become whole in time ends here too; one whose hash does not match waits on. It must not read
 messages from the network (``incoming``) nor decide what waits for what (``sds.causal``).
@@ -8,26 +8,23 @@ Spec: RELIABLE-CHANNEL-API, Incoming message processing; LIP-109 (SDS), Deliver;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from reliable_channel.core.acceptance import Acceptance
 from reliable_channel.core.assembly import assemble
+from reliable_channel.core.naming import SegmentNames
 from reliable_channel.core.payload import SEGMENT_OCTETS, Candidate, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
 from reliable_channel.core.reassembly import Reassembler, set_digest
-from reliable_channel.core.sds.causal import CausalOrder, IdRing
+from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
-from reliable_channel.core.state import ChannelState, salted_id
-from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
+from reliable_channel.core.state import ChannelState
+from reliable_channel.core.wire import SdsMessage, SegmentMessage
 from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import CompletedRecord, PendingRecord
 from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
-
-MAX_REBUILT: Final = 1024
-"""Ids of rebuilt segments that are remembered, so that their original bytes are kept should they come after all."""
 
 INCOMPLETE_EPOCHS: Final = 3
 """Epochs that an incomplete payload is kept at least: its sender may have to wait for the next one."""
@@ -67,7 +64,7 @@ class Delivery:
         self.causal = causal
         self.gaps = gaps
         self.acceptance = acceptance
-        self.rebuilt = IdRing(MAX_REBUILT)
+        self.names = SegmentNames(state, causal, gaps, acceptance, self.give_way)
 
     # -- incomplete payloads ----------------------------------------------------------------------
 
@@ -239,7 +236,7 @@ class Delivery:
             payload: The payload.
             restored: It was whole before a restart: what is remembered of its set knows of late segments too.
         """
-        if not self.name_segments(payload):
+        if not self.names.settle(payload):
             return
         if payload.held_parity:
             self.end_parity(payload)
@@ -254,62 +251,6 @@ class Delivery:
             self.deliver(payload)
         else:
             self.complete(payload)
-
-    def name_segments(self, payload: IncomingPayload) -> bool:
-        """Settle which ids are those of a whole payload's segments, rebuilt ones included; say whether it is new."""
-        ids: Sequence[MessageId] = ()
-        named: dict[int, tuple[HistoryEntry, ...]] = {}
-        is_mixed = payload.has_odd or payload.rivals or len(payload.ids) < payload.data_count
-        if not payload.ephemeral and is_mixed:
-            ids = canonical_ids(payload)
-            named = self.leave_out_strangers(payload, ids)
-        if payload.rivals:
-            rivals = [item for items in payload.rivals.values() for item in items]
-            payload.octets -= sum(history_octets(item.history) for item in rivals)
-            self.causal.release_waiters(self.acceptance.drop_rivals(payload))
-        if len(payload.ids) == payload.data_count:
-            return True
-        # Not always with parity: what is no segment of its sender's may have the bytes of one.
-        self.state.outbox.count("parity_recoveries")
-        if not ids or self.infer(payload, ids, named):
-            return True
-        self.state.outbox.count("duplicates")
-        self.acceptance.forget(payload)
-        for message_id in payload.ids.values():
-            # Eviction takes logged ids only.
-            self.state.log.log(message_id)
-        self.causal.release_waiters(tuple(payload.ids.values()))
-        return False
-
-    def leave_out_strangers(
-        self, payload: IncomingPayload, ids: Sequence[MessageId]
-    ) -> dict[int, tuple[HistoryEntry, ...]]:
-        """Let no copy with bytes that are skipped pass for a segment: the id of such a copy is another one.
-
-        Where any segment has the id of its bytes as they are written, its sender writes them so, and all others do.
-
-        Args:
-            payload: A whole payload.
-            ids: What ``canonical_ids`` gives for it.
-
-        Returns:
-            What copies name, by index, where only a copy came: the segment itself named that, or who knows what.
-        """
-        named: dict[int, tuple[HistoryEntry, ...]] = {}
-        held = {
-            index: [item for item in payload.candidates(index) if item.message_id == ids[index]]
-            for index in payload.ids
-        }
-        if not any(held.values()):
-            return named
-        for index, found in held.items():
-            if found:
-                payload.choose(index, found[0])
-            else:
-                named[index] = payload.histories[index]
-                payload.expel(index)
-        payload.gather()
-        return named
 
     def end_parity(self, payload: IncomingPayload) -> None:
         """Let the parity of a whole payload go; its rows stay where data segments have none: they stand in for those.
@@ -335,7 +276,7 @@ class Delivery:
         self.acceptance.keep(message, payload)
         payload.octets += history_octets(message.causal_history)
         payload.has_odd = True
-        is_new = self.name_segments(payload)
+        is_new = self.names.settle(payload)
         payload.data.clear()
         if not is_new:
             self.state.timers.cancel(("dependency", payload.serial))
@@ -360,59 +301,6 @@ class Delivery:
                 completed_ns=self.state.now,
             )
         )
-
-    def infer(
-        self,
-        payload: IncomingPayload,
-        ids: Sequence[MessageId],
-        named: dict[int, tuple[HistoryEntry, ...]],
-    ) -> bool:
-        """Make the ids of rebuilt data segments known, as if received; say whether the payload is new.
-
-        A segment's bytes are deterministic, so keccak gives the id that the sender gave. Nothing is inferred
-        unless every received segment's own id comes out right.
-
-        Args:
-            payload: A whole payload.
-            ids: What ``canonical_ids`` gives for it.
-            named: What rebuilt segments name, where that is known.
-
-        Spec: docs/wire.md, parity and causal order. Deviation: LIP-243 leaves rebuilt segments unacknowledged.
-        """
-        if not payload.ids or any(
-            ids[index] != message_id for index, message_id in payload.ids.items()
-        ):
-            return True
-        rebuilt = [index for index in range(payload.data_count) if index not in payload.ids]
-        log = self.state.log
-        holders = [log.known[ids[index]] for index in rebuilt if ids[index] in log]
-        if any(item.proven for item in holders):
-            return False
-        for item in holders:
-            self.give_way(item)
-        base, lamport = next(iter(payload.lamports.items()))
-        # What the parity names outlives a restart with the first of them: the parity itself goes now.
-        named = {rebuilt[0]: payload.named_by_parity(), **named}
-        payload.octets += sum(map(history_octets, named.values()))
-        for index in rebuilt:
-            rebuilt_message = SdsMessage(
-                sender_id=payload.sender_id,
-                message_id=ids[index],
-                lamport_timestamp=lamport + index - base,
-                causal_history=named.get(index, ()),
-                content=encode_data_segment(payload, index),
-            )
-            known = self.acceptance.accept(
-                rebuilt_message, index, payload.data_count, None, logged=False
-            )
-            self.acceptance.join(payload, rebuilt_message, index)
-            self.state.debt.add(ids[index], known.payload, payload.data_count)
-            self.acceptance.keep(rebuilt_message, payload)
-            self.gaps.look_for(rebuilt_message, index)
-            self.rebuilt.add(ids[index])
-            self.state.outbox.count("segments_rebuilt")
-        self.state.sync.owe(self.state.now, self.state.group(self.state.now))
-        return True
 
     def complete(self, payload: IncomingPayload) -> None:
         """Hand a whole payload to causal order; parked, it waits no longer than the dependency timeout."""
@@ -506,25 +394,3 @@ def shortfall(payload: IncomingPayload) -> str:
         )
     parity = f" and {len(payload.parity)} of parity came" if payload.parity else ""
     return f"{count - held} of {count} segments missing{parity}"
-
-
-def canonical_ids(payload: IncomingPayload) -> list[MessageId]:
-    """Return the ids that the data segments of a whole payload have as they are written."""
-    sender_id, wrap_ns = payload.sender_id, payload.key.wrap_time_ns
-    contents = [encode_data_segment(payload, index) for index in range(payload.data_count)]
-    return [salted_id(sender_id, wrap_ns, content) for content in contents]
-
-
-def encode_data_segment(payload: IncomingPayload, index: int) -> bytes:
-    """Return the exact bytes that the sender gave a data segment of a set."""
-    _, digest, wrap_ns, count, parity_count, length, code, _ = payload.key
-    return SegmentMessage(
-        entire_message_hash=digest,
-        data_segment_index=index,
-        data_segment_count=count,
-        payload=payload.data[index],
-        parity_segment_count=parity_count,
-        original_payload_length=length,
-        parity_code=code,
-        wrap_time_ns=wrap_ns,
-    ).encode()

@@ -233,7 +233,7 @@ class IncomingPipeline:
     def archive_rebuilt(self, message: SdsMessage, arrival: Arrival) -> None:
         """Keep the original bytes of a segment that was rebuilt before they came: now others can be given them."""
         if (
-            message.message_id not in self.delivery.rebuilt
+            message.message_id not in self.delivery.names.rebuilt
             or message.message_id in self.state.archive
         ):
             return
