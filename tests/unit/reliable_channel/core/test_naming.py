@@ -28,6 +28,7 @@ from tests.support.builders import (
     entries,
     entry,
     ephemeral_message,
+    hash_of,
     messages_of,
     salted,
     settled,
@@ -65,6 +66,21 @@ def test_what_waits_for_a_rebuilt_segment_is_set_free() -> None:
     assert receiver.received == []
     receiver.receive(messages[3])
     assert receiver.received == [PAYLOAD, b"after"]
+
+
+def test_what_a_rebuilt_first_segment_depends_on_is_fetched() -> None:
+    """A forged one was there when the parity came, which then said nothing that mattered."""
+    receiver = settled()
+    hint = hash_of(b"before")
+    messages = messages_of(
+        PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000, history=[entry("before", hint=hint)]
+    )
+    forged = replace(cut(PAYLOAD, parity_count=1)[0], payload=b"!" * 64)
+    receiver.receive(content_message(forged, lamport=NOW_MS + 20_000), messages[3])
+    assert receiver.fetches == []
+    receiver.receive(*messages[1:3])
+    assert receiver.status().parked_messages == 1
+    assert [fetch.hashes for fetch in receiver.fetches] == [(hint,)]
 
 
 def test_nothing_is_inferred_for_senders_without_wrap_time() -> None:
