@@ -207,9 +207,13 @@ class Delivery:
                 parity_segment_index=item.segment_index,
                 payload=item.chunk,
             )
-            if self.reassembler.refusal(key, parity, history_octets(item.history)) is None:
-                self.reassembler.add(key, parity, extra=history_octets(item.history))
+            octets = history_octets(item.history)
+            reason = self.reassembler.refusal(key, parity, octets)
+            if reason is None:
+                self.reassembler.add(key, parity, extra=octets)
                 payload.enter_parity(item)
+            else:
+                self.state.outbox.drop(reason)
         return payload
 
     def progress(self, payload: IncomingPayload, segment: SegmentMessage) -> None:
@@ -304,7 +308,6 @@ class Delivery:
 
     def complete(self, payload: IncomingPayload) -> None:
         """Hand a whole payload to causal order; parked, it waits no longer than the dependency timeout."""
-        payload.completed_ns = self.state.now
         if not self.causal.complete(payload):
             self.state.outbox.count("parked")
             wait = self.state.sds.dependency_timeout_ms * MS

@@ -320,12 +320,11 @@ class IncomingPipeline:
                 self.take_whole(message, key, segment.payload, arrival, proven=proven)
             return
         index = segment.data_segment_index
-        digest = set_digest(key)
-        held = self.reassembler.completed.get(digest)
+        held = self.reassembler.completed.get(set_digest(key))
         if held is not None and (
             segment.wrap_time_ns or not held >> index & 1 or is_canonical(message, segment)
         ):
-            self.take_late(message, segment, digest, held, arrival, proven=proven)
+            self.take_late(message, segment, key, held, arrival, proven=proven)
             return
         extra = history_octets(message.causal_history)
         reason = self.delivery.refusal(key, segment, extra, message.message_id)
@@ -372,7 +371,7 @@ class IncomingPipeline:
         self,
         message: SdsMessage,
         segment: SegmentMessage,
-        digest: bytes,
+        key: SetKey,
         held: int,
         arrival: Arrival,
         *,
@@ -383,7 +382,7 @@ class IncomingPipeline:
         While the payload waits for its turn, what names the segment waits for it too.
         """
         index = segment.data_segment_index
-        parked = self.causal.parked_as(self.reassembler.key_of(message.sender_id, segment))
+        parked = self.causal.parked_as(key)
         if parked is not None and not (
             parked.is_part(segment) and (index not in parked.ids or is_canonical(message, segment))
         ):
@@ -397,7 +396,7 @@ class IncomingPipeline:
             logged=parked is None,
             proven=proven,
         )
-        self.delivery.remember(digest, held | 1 << index, segment.data_segment_count)
+        self.delivery.remember(set_digest(key), held | 1 << index, segment.data_segment_count)
         if parked is not None:
             self.delivery.join_late(parked, message, index)
         self.state.debt.add(message.message_id, known.payload, known.segment_count)

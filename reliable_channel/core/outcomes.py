@@ -135,7 +135,7 @@ class Outcomes:
         request = segment.request
         error = (
             f"segment {segment.index + 1} of {request.segment_count} was not acknowledged after "
-            f"{segment.retransmissions + 1} timeouts; it reached the network, so there may be "
+            f"{segment.timeouts + 1} timeouts; it reached the network, so there may be "
             "no need to send again"
         )
         self.finish(request, RequestState.DELIVERY_ERROR, error)

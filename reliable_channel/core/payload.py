@@ -87,7 +87,6 @@ class IncomingPayload:
         unmet: Ids it waits for, once complete.
         segments: Segments it holds, while incomplete.
         octets: Bytes it holds.
-        completed_ns: When it became complete; 0 before.
         message: The payload, once complete.
         chunk_bytes: Of its data segments but the last, once complete.
     """
@@ -112,7 +111,6 @@ class IncomingPayload:
     unmet: dict[MessageId, None] = field(default_factory=dict)
     segments: int = 0
     octets: int = 0
-    completed_ns: Nanoseconds = 0
     message: bytes = b""
     chunk_bytes: int = 0
 
@@ -213,7 +211,8 @@ class IncomingPayload:
     def expel(self, index: int) -> None:
         """Make all candidates for a data index rivals: none of them is part of the whole, whose bytes stay."""
         self.rivals[index] = self.candidates(index)
-        del self.ids[index], self.lamports[index]
+        self.ids.pop(index, None)
+        self.lamports.pop(index, None)
         for entry in self.histories.pop(index, ()):
             self.dependencies.pop(entry.message_id, None)
 
@@ -243,11 +242,7 @@ class IncomingPayload:
             if item is not None:
                 self.choose(index, item)
             else:
-                self.rivals[index] = held
-                self.ids.pop(index, None)
-                self.lamports.pop(index, None)
-                for entry in self.histories.pop(index, ()):
-                    self.dependencies.pop(entry.message_id, None)
+                self.expel(index)
         self.data = data
         if self.rivals:
             self.gather()

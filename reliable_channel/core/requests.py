@@ -67,7 +67,8 @@ class OutgoingSegment:
         queued: It waits to be given to the node.
         propagated: The node has reported it at least once.
         transmissions: Times it was given to the node.
-        retransmissions: Timeouts after which it was sent again, or others of its request in its place.
+        retransmissions: Transmissions after the first that was reported.
+        passed: Timeouts after which others of its request were sent in its place, without news since.
         first_failure_ns: When the node first failed to take it, 0 when it did not.
         deadline_ns: When its acknowledgement timer ends; 0 when none runs.
         possible: Messages of each participant whose filter held its id.
@@ -91,6 +92,7 @@ class OutgoingSegment:
     propagated: bool = False
     transmissions: int = 0
     retransmissions: int = 0
+    passed: int = 0
     failures: int = 0
     first_failure_ns: Nanoseconds = 0
     deadline_ns: Nanoseconds = 0
@@ -101,6 +103,11 @@ class OutgoingSegment:
     def __post_init__(self) -> None:
         """Make its name once: every step asks for it."""
         self.segment_id = f"{self.request.request_id}:{self.index + 1}"
+
+    @property
+    def timeouts(self) -> int:
+        """Acknowledgement timeouts that it has used up, of those that it has."""
+        return self.retransmissions + self.passed
 
     def state(self) -> SegmentState:
         """Return how far it is, by the best evidence of anybody."""

@@ -162,7 +162,7 @@ class Acknowledgements:
 
         The timeouts that it let pass for others come back to it: somebody is there to be sent to.
         """
-        segment.retransmissions = max(0, segment.transmissions - 1)
+        segment.passed = 0
         soon = now + int(self.wait_ns(segment) * ROUND_SHARE)
         if soon < segment.deadline_ns:
             segment.deadline_ns = soon
@@ -171,7 +171,7 @@ class Acknowledgements:
     def wait_ns(self, segment: OutgoingSegment) -> Nanoseconds:
         """Return how long a segment's acknowledgement is waited for, nanoseconds."""
         wait = self.state.sds.acknowledgement_timeout_ms * MS
-        return int(wait * self.backoff**segment.retransmissions)
+        return int(wait * self.backoff**segment.timeouts)
 
     def start_timer(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
         """Let the acknowledgement timer run: it starts when the node has reported, never before.
@@ -198,7 +198,7 @@ class Acknowledgements:
         started_ns, segment.deadline_ns = segment.deadline_ns - wait, 0
         if segment.request.leader_has(segment.index):
             self.start_timer(segment, now)
-        elif segment.retransmissions >= self.state.sds.max_retransmissions:
+        elif segment.timeouts >= self.state.sds.max_retransmissions:
             if segment.request.sent:
                 self.outcomes.delivery_error(segment, now)
             else:
@@ -208,7 +208,7 @@ class Acknowledgements:
             self.start_timer(segment, now)
         elif not self.goes_now(segment, started_ns, now):
             segment.spared = True
-            segment.retransmissions += 1
+            segment.passed += 1
             self.start_timer(segment, now)
             self.state.outbox.count("retransmissions_spared")
         else:

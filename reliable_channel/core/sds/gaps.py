@@ -116,6 +116,7 @@ class Gaps:
             missing = self.missing.restore(record, self.state.now)
             if missing is None:
                 self.state.outbox.delete(MissingRecord, record.message_id)
+                self.state.outbox.drop("missing_ids_full")
                 continue
             if missing.excused:
                 self.causal.passing.add(missing.message_id)

@@ -467,6 +467,20 @@ async def test_a_closed_node_opens_no_channel_and_holds_none() -> None:
 
 
 @virtual_time
+async def test_a_channel_that_has_never_received_anything_asks_for_what_it_missed_too() -> None:
+    """From when it was made: who died before the first message is not new."""
+    async with await open_node() as node, await open_node() as other:
+        await (await open_channel(node)).close()
+        async with await open_channel(other, "bob") as bob:
+            await bob.send(b"while you were away")
+            await asyncio.sleep(600)
+        async with await open_channel(node) as alice, alice.events(after=0) as events:
+            received = await soon(anext(events))
+            assert isinstance(received, MessageReceivedEvent)
+            assert received.message == b"while you were away"
+
+
+@virtual_time
 async def test_what_was_missed_not_being_had_does_not_hinder_opening() -> None:
     async with await open_node() as inner, await open_node() as other:
         node = ProbeNode(inner)

@@ -1140,6 +1140,8 @@ def test_what_does_not_fit_any_more_is_let_go() -> None:
     )
     again.advance(MS)
     assert again.status().missing_messages == 2
+    assert again.dropped() == {"missing_ids_full": 1}
+    assert len(missing_rows(again)) == 2
 
 
 def missing_rows(receiver: Participant) -> list[MissingRecord]:

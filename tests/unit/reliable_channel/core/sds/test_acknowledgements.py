@@ -581,6 +581,22 @@ def test_timeouts_that_were_let_pass_for_others_come_back_with_news() -> None:
     assert min(segment.transmissions for segment in status.segments[1:]) >= 4
 
 
+def test_tries_that_the_node_could_not_take_are_no_timeouts_when_news_comes() -> None:
+    """WIRE: only what reaches the node counts as a retransmission."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x" * 640)
+    for wait in (1, 2, 4, 8):
+        sender.failed()
+        sender.advance(wait * SECOND)
+    sender.published()
+    sender.advance(5 * SECOND)
+    sender.published()
+    acknowledge(sender, request_id, 0)
+    sender.advance(3 * SECOND)
+    assert sender.request(request_id).state is RequestState.OPEN
+    assert sender.counted("retransmissions") == 1 + 9
+
+
 def test_with_parity_only_what_it_cannot_fill_goes_at_once() -> None:
     """docs/adr/0014: parity fills as many gaps as there is of it."""
     half = replace(SMALL, enable_reed_solomon=True, parity_rate=0.5)
