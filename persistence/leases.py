@@ -171,27 +171,22 @@ class FileLeases:
         numbers = {channel_id: lock_number(channel_id) for channel_id in channel_ids}
         with _lock_files_lock:
             _give_back_forgotten()
-            file = _lock_files.get(self._path)
-            if (
-                file is not None
-            ):  # another opening of it would give our locks back when it is closed
-                return {
-                    channel_id: number in file.held or _is_locked(file.descriptor, number)
-                    for channel_id, number in numbers.items()
-                }
+            ours = _lock_files.get(self._path)
             try:
-                descriptor = os.open(self._path, os.O_RDONLY)
+                # Another opening of a file that we have open would give our locks back when it is closed.
+                file = ours or _LockFile(os.open(self._path, os.O_RDONLY))
             except FileNotFoundError:  # it is made with the first lease, and stays
                 return dict.fromkeys(numbers, False)
             except OSError:
                 return dict.fromkeys(numbers, None)
             try:
                 return {
-                    channel_id: _is_locked(descriptor, number)
+                    channel_id: number in file.held or _is_locked(file.descriptor, number)
                     for channel_id, number in numbers.items()
                 }
             finally:
-                os.close(descriptor)
+                if ours is None:
+                    os.close(file.descriptor)
 
     def _opened(self) -> _LockFile:
         file = _lock_files.get(self._path)
