@@ -235,10 +235,11 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
 
 def restore_missing(delivery: Delivery, snapshot: Snapshot) -> None:
     """Go on looking for what others named, but for what has come or was given up."""
-    rows = sorted(rows_of(snapshot, MissingRecord), key=lambda item: item.since_ns)
-    lacking = [row for row in rows if delivery.causal.lacks(row.message_id)]
-    for row in rows:
-        if row not in lacking:
+    lacking = []
+    for row in sorted(rows_of(snapshot, MissingRecord), key=lambda item: item.since_ns):
+        if delivery.causal.lacks(row.message_id):
+            lacking.append(row)
+        else:
             delivery.state.outbox.delete(MissingRecord, row.message_id)
     delivery.gaps.restore(lacking)
 
