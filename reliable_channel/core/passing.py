@@ -125,7 +125,7 @@ class PassingMessages:
         payload = self.delivery.take(home, segment, extra)
         self.state.outbox.count("parity_received")
         self.acceptance.hold_parity(payload, segment.parity_segment_index, segment.payload, message)
-        if 0 not in payload.ids:
+        if payload.ephemeral or 0 not in payload.ids:
             self.gaps.look_for(message)
         self.taken(payload, segment)
 

@@ -397,6 +397,16 @@ def test_parity_that_came_first_does_not_take_the_place_of_its_payload() -> None
     assert receiver.dropped() == {}
 
 
+def test_a_copy_that_claims_to_be_ephemeral_does_not_hide_what_parity_names() -> None:
+    """The parity turns out to be content's, whose first segment is missing."""
+    receiver = settled()
+    messages = messages_of(
+        PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000, history=[entry("before")]
+    )
+    receiver.receive(ephemeral_message(cut(PAYLOAD, parity_count=1)[0]), messages[3], messages[1])
+    assert "before" in receiver.machine.gaps.missing
+
+
 def test_what_needless_parity_names_is_not_looked_for() -> None:
     receiver = settled()
     messages = messages_of(PAYLOAD, parity_count=1, lamport=NOW_MS + 20_000)
