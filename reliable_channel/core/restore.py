@@ -266,7 +266,8 @@ def rejoin_all(
         delivery.reassembler.serial = max(delivery.reassembler.serial, row.set_number)
     whole: list[tuple[int, IncomingPayload]] = []
     stale = []
-    for rows in sets.values():
+    # In the order in which they began: what came first may have given its segments to a set that began later.
+    for _, rows in sorted(sets.items(), key=itemgetter(0)):
         first = next((row for row in rows if isinstance(row, PendingRecord)), None)
         if first is None:
             for row in rows:

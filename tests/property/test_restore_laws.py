@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reliable_channel.core.payload import IncomingPayload
@@ -173,8 +173,19 @@ def check_books(receiver: Participant) -> None:
     )
 
 
+SENT: Final = sent(0, "before")
+
+LATER_SET_WITH_OLDER_PARITY: Final = [
+    *(SENT[place] for place in (4, 5, 6)),
+    made_up(0)[-3],
+    *(SENT[place] for place in (3, 0, 5)),
+]
+"""A parked payload whose segments were replaced, and after it a set that got parity from before that."""
+
+
 @settings(max_examples=150, deadline=None)
 @given(arriving=ARRIVING, restarts=RESTARTS)
+@example(arriving=LATER_SET_WITH_OLDER_PARITY, restarts={6})
 def test_a_restart_changes_nothing_of_what_is_held(
     arriving: list[SdsMessage], restarts: set[int]
 ) -> None:
