@@ -26,6 +26,8 @@ RECORD = ChannelRecord(
     last_seen_ns=NOW - 2,
     conflict_seen=True,
     frontier=("a", "b"),
+    resumed_ns=NOW - 4,
+    resumed_before_ns=NOW - 5,
 )
 
 

@@ -68,7 +68,7 @@ LATE = FixedRandom(1 - 2**-53)
 def make_policy(random: Random = LATE) -> SyncPolicy:
     outbox = Outbox()
     timers = Timers()
-    repairs = RepairRequests(CONFIG, ALICE, timers)
+    repairs = RepairRequests(CONFIG, ALICE, timers, Outbox())
     return SyncPolicy(CONFIG, AckDebt(outbox), repairs, MessageLog(CONFIG, outbox), timers, random)
 
 
