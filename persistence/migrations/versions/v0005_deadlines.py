@@ -7,8 +7,8 @@ from typing import Final
 from alembic.operations import Operations
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Text, false
 
-revision: Final = "0004"
-down_revision: Final = "0003"
+revision: Final = "0005"
+down_revision: Final = "0004"
 
 
 def upgrade(operations: Operations) -> None:

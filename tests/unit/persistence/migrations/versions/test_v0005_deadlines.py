@@ -1,4 +1,4 @@
-"""The fourth schema: nothing is asked for yet, and what is kept has no deadlines."""
+"""The fifth schema: nothing is asked for yet, and what is kept has no deadlines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ KEPT: Final = (
 def test_kept_rows_have_no_deadlines_yet() -> None:
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
-        upgrade(connection, "0003")
+        upgrade(connection, "0004")
         for statement in KEPT:
             connection.execute(text(statement))
-        upgrade(connection, "0004")
+        upgrade(connection, "0005")
         for name in ("asked", "answers"):
             assert connection.execute(text(f"SELECT count(*) FROM {name}")).scalar() == 0
         columns = "sync_due_ns, idle_due_ns, resumed_ns, resumed_before_ns"
