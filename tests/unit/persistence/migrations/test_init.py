@@ -31,6 +31,7 @@ from reliable_channel.records import (
     MissingRecord,
     OutgoingRecord,
     Record,
+    RequestRecord,
 )
 
 ROOT = Path(__file__).parents[4]
@@ -99,6 +100,7 @@ LATER_FIELDS: Final[dict[type[Record], dict[str, Any]]] = {
         "resumed_ns": 0,
         "resumed_before_ns": 0,
     },
+    RequestRecord: {"idempotency_key": "", "payload_digest": b""},
     OutgoingRecord: {"passed": 0, "spared": False, "in_flight": False},
 }
 """What is in columns that it did not have."""
