@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from reliable_channel.records import (
     LogRecord,
     LostRecord,
     MissingRecord,
+    OutgoingRecord,
     ParityRecord,
     PendingRecord,
 )
@@ -208,6 +210,63 @@ def test_a_retransmission_that_was_not_confirmed_counts_as_not_made() -> None:
     again.advance(5 * SECOND)
     assert again.request(request_id).state is RequestState.OPEN
     assert len(again.copies(f"{request_id}:1")) == 1
+
+
+def live_on(sender: Participant, seconds: int) -> tuple[Participant, list[Transmission]]:
+    """Let a process that dies each second, before the node reports, go on; return it and what it transmitted."""
+    made = list(sender.transmissions)
+    for _ in range(seconds):
+        sender.advance(SECOND)
+        made += [item for item in sender.transmissions if item not in made]
+        sender = sender.reopened()
+        made += sender.transmissions
+    return sender, made
+
+
+def test_retransmissions_that_no_life_is_long_enough_to_confirm_come_to_an_end() -> None:
+    """They count as not made, but neither for ever nor without a timeout between them."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.advance(4 * SECOND)
+    sender, made = live_on(sender, 100)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+    times = [item.time_ns for item in made if item.segment_id == f"{request_id}:1"]
+    assert 3 < len(times) <= 9
+    assert min(later - sooner for sooner, later in pairwise(times)) >= 5 * SECOND
+
+
+def test_timers_kept_before_there_were_deadlines_begin_once() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    key = (OutgoingRecord, (request_id, 0))
+    sender.rows[key] = replace(sender.rows[key], deadline_ns=0)
+    _, made = live_on(sender, 7)
+    assert len([item for item in made if item.segment_id == f"{request_id}:1"]) == 2
+
+
+def test_a_clock_that_was_set_back_makes_no_acknowledgement_be_waited_for_longer() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.now -= DAY
+    again = sender.reopened()
+    again.advance(5 * SECOND)
+    assert again.sent_since(0) == [f"{request_id}:1"]
+
+
+def test_overdue_requests_go_one_after_the_other_the_longest_overdue_first() -> None:
+    sender = alice()
+    requests = [sender.send(b"%d" % number) for number in range(5)]
+    sender.published()
+    sender.now += DAY
+    again = sender.reopened()
+    for number, request_id in enumerate(requests):
+        again.advance(0)
+        assert again.sent_since(0) == [f"{name}:1" for name in requests[: number + 1]]
+        assert again.request(request_id).segments[0].transmissions == 2
+        again.advance(SECOND)
 
 
 def test_sent_is_not_raised_again() -> None:
