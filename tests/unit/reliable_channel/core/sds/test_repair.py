@@ -27,6 +27,7 @@ from reliable_channel.core.sds.repair import (
 )
 from reliable_channel.core.timers import Timers
 from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.records import AskedRecord, RecordKey
 from reliable_channel.types import MS, Nanoseconds
 from tests.support.builders import ALICE, BOB, CAROL, NOW
 
@@ -340,3 +341,73 @@ def test_answers_planned_and_given_within_t_max_are_bounded(timers: Timers) -> N
     assert plan(
         answers, RepairAnswer("m3", CAROL, b"bytes", in_store=False), ALICE, NOW + T_MAX * MS
     )
+
+
+# --- After a restart -------------------------------------------------------------------------------
+
+
+def restored(requests: RepairRequests, *wanted: str, now: int) -> RepairRequests:
+    """Return what goes on from the rows of another, with ids that are missing since the beginning."""
+    rows: dict[RecordKey, AskedRecord | None] = {}
+    for (_, key), row in requests.outbox.effects.changes.items():
+        rows[key] = row  # type: ignore[assignment]
+    again = RepairRequests(CONFIG, ALICE, Timers(), Outbox())
+    for message_id in wanted:
+        again.want(message_id, BOB, NOW)
+    again.restore((row for row in rows.values() if row is not None), now)
+    return again
+
+
+def test_what_was_not_asked_for_yet_has_no_row(requests: RepairRequests) -> None:
+    """It is asked for at T_req, which the id and the time of being named give: no message pays for a row."""
+    requests.want("m1", BOB, NOW)
+    requests.forget("m1")
+    assert requests.outbox.effects.changes == {}
+
+
+def test_the_distances_of_requests_go_on_growing(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    for _ in range(3):
+        now = timers.next_deadline() or 0
+        take(requests, now)
+        again = restored(requests, "m1", now=now)
+        assert again.timers.next_deadline() == timers.next_deadline()
+        assert again.requests["m1"].asked == requests.requests["m1"].asked
+
+
+def test_a_request_that_others_put_off_stays_so(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    now = NOW + delay("m1") - 1
+    for _ in range(MAX_DEFERRALS):
+        requests.defer("m1", now)
+    again = restored(requests, "m1", now=now)
+    assert again.timers.next_deadline() == timers.next_deadline()
+    again.defer("m1", NOW + 2 * delay("m1"))
+    assert again.timers.next_deadline() == timers.next_deadline()
+
+
+def test_what_did_not_go_out_is_asked_for_at_once(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    now = NOW + delay("m1")
+    requests.put_back(take(requests, now))
+    again = restored(requests, "m1", now=now)
+    assert [item.message_id for item in take(again, now)] == ["m1"]
+    assert again.requests["m1"].asked == 1
+
+
+def test_rows_of_what_is_not_missing_any_more_go(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    take(requests, NOW + delay("m1"))
+    again = restored(requests, now=NOW)
+    assert again.outbox.effects.changes == {(AskedRecord, ("m1",)): None}
+    requests.forget("m1")
+    assert requests.outbox.effects.changes == {(AskedRecord, ("m1",)): None}
+
+
+def test_a_clock_that_was_set_back_puts_no_request_off_for_long(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    take(requests, NOW + delay("m1"))
+    long_ago = NOW - 1_000 * T_MAX * MS
+    again = restored(requests, "m1", now=long_ago)
+    longest = max(T_MAX * MS, 4 * delay("m1"))
+    assert (again.timers.next_deadline() or 0) <= long_ago + longest
