@@ -68,6 +68,7 @@ class SegmentStatus:
     message_id: MessageId
     state: SegmentState
     transmissions: int
+    """Times it was given to the node; 0 where its request had ended before the channel was opened: that is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

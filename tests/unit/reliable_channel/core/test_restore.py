@@ -157,6 +157,20 @@ def test_timeouts_in_which_others_went_first_stay_used() -> None:
     assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
 
 
+def test_timeouts_that_passed_for_others_are_kept_as_they_are_used() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    sender.advance(5 * SECOND)
+    again = sender.reopened()
+
+    def used(participant: Participant) -> list[tuple[int, bool]]:
+        segments = participant.machine.outgoing.book.requests[request_id].segments
+        return [(segment.passed, segment.spared) for segment in segments]
+
+    assert used(again) == used(sender) == [(0, False)] + [(1, True)] * 9
+
+
 @pytest.mark.parametrize("message_id", ["salted", "content"])
 @pytest.mark.parametrize("code", ["reedsolo", "leopard"])
 def test_parity_that_waited_goes_out_after_the_restart(code: Any, message_id: Any) -> None:
