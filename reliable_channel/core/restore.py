@@ -79,7 +79,9 @@ def check_kept(
 def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanoseconds) -> None:
     """Take the request book, acknowledgements and the outgoing buffer back."""
     requests: dict[RequestId, Request] = {}
-    for row in sorted(rows_of(snapshot, RequestRecord), key=lambda item: item.created_ns):
+    rows = rows_of(snapshot, RequestRecord)
+    # Requests of one moment go on in the order in which they were made: their Lamport times say it.
+    for row in sorted(rows, key=lambda item: (item.created_ns, item.lamport_timestamp)):
         requests[row.request_id] = Request(
             request_id=row.request_id,
             created_ns=row.created_ns,
@@ -106,6 +108,12 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
         if row.leader is not None:
             requests[row.request_id].leader = row.leader
     restore_segments(requests, snapshot, outgoing.state.sds.max_retransmissions)
+    outgoing.state.log.unsent.update(
+        segment.message_id
+        for request in requests.values()
+        for segment in request.segments
+        if segment.header is None and not request.ephemeral
+    )
     payloads = own_payloads(outgoing.state)
     for request in requests.values():
         if request.is_final:

@@ -172,7 +172,7 @@ class SyncPolicy:
             room: Bytes that all entries may take together.
         """
         chosen: dict[MessageId, None] = {}
-        for message_id in chain(self.debt, self.log.late_hints, self.log.newest_first()):
+        for message_id in chain(self.debt, self.log.late_hints, self.log.newest_sent()):
             if len(chosen) >= SYNC_ENTRIES:
                 break
             if message_id in chosen:

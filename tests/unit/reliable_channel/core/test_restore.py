@@ -71,6 +71,19 @@ def acknowledge(sender: Participant, request_id: str, *places: int, by: str = BO
     sender.receive(sync_message(*entries(*(named[place] for place in places)), sender_id=by))
 
 
+def test_requests_of_one_moment_go_on_in_the_order_in_which_they_were_made() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=1))
+    for number in range(8):
+        sender.send(b"%d" % number)
+    # A store gives rows back in any order.
+    shuffled = {kind: sorted(rows, key=repr) for kind, rows in sender.snapshot().items()}
+    again = Participant(ALICE, now=sender.now, snapshot=shuffled, **sender.settings)
+    again.published()
+    times = [item.message.lamport_timestamp for item in again.transmissions]
+    assert len(times) == 8
+    assert times == sorted(times)
+
+
 # --- Nothing -------------------------------------------------------------------------------------
 
 

@@ -370,6 +370,22 @@ def test_in_silence_idle_syncs_go_out_at_growing_distances() -> None:
     assert all(history_of(sync) == ids_of(sender, request_id) for sync in sender.syncs)
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_a_sync_does_not_name_what_still_waits_for_the_limit(*, restarted: bool) -> None:
+    """Others would look for it, and report as lost what was never sent."""
+    patient = replace(NO_FILTER, acknowledgement_timeout_ms=3_600_000)
+    sender = alice(budget=limited(20), sds=patient)
+    sender.send(b"x" * 2_000)
+    sender.published()
+    out = [item.message.message_id for item in sender.transmissions]
+    assert 0 < len(out) < 20
+    sender = sender.reopened() if restarted else sender
+    sender.advance(60 * SECOND)
+    assert sender.syncs
+    for sync in sender.syncs:
+        assert set(history_of(sync)) <= set(out)
+
+
 def test_with_nothing_logged_a_silence_is_not_broken() -> None:
     sender = alice()
     sender.advance(3600 * SECOND)
