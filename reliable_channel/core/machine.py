@@ -45,7 +45,15 @@ from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segm
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.timers import TimerKey
 from reliable_channel.errors import RequestNotFoundError
-from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Snapshot, rows_of
+from reliable_channel.records import (
+    AnswerRecord,
+    AskedRecord,
+    ChannelRecord,
+    DebtRecord,
+    LogRecord,
+    Snapshot,
+    rows_of,
+)
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 150 * 1024
@@ -60,6 +68,7 @@ class SegmentStatus:
     message_id: MessageId
     state: SegmentState
     transmissions: int
+    """Times it was given to the node; 0 where its request had ended before the channel was opened: that is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +217,8 @@ class ChannelMachine:
         group = self.state.group(now)
         self.state.sync.owe(now, group)
         self.state.sync.active(now, group)
+        self.state.sync.go_on(now, group)
+        self.outgoing.acknowledgements.go_on(now)
         self.started = True
         return self.conclude(now)
 
@@ -219,10 +230,17 @@ class ChannelMachine:
         self.outgoing.outcomes.owe_again(row.message_id for row in owed)
         restore_archive(self.state, snapshot)
         restore_outgoing(self.outgoing, snapshot, now)
+        self.outgoing.responder.restore(rows_of(snapshot, AnswerRecord), now)
         restore_incoming(self.delivery, snapshot)
+        self.state.repairs.restore(rows_of(snapshot, AskedRecord), now)
 
     def send(
-        self, payload: object, now: Nanoseconds, *, ephemeral: bool = False
+        self,
+        payload: object,
+        now: Nanoseconds,
+        *,
+        ephemeral: bool = False,
+        idempotency_key: str | None = None,
     ) -> tuple[RequestId, Effects]:
         """Take a payload from the application.
 
@@ -230,17 +248,26 @@ class ChannelMachine:
             payload: Bytes, at least one.
             now: Unix time, nanoseconds.
             ephemeral: Outside causal order: not acknowledged, not repeated, delivered at once.
+            idempotency_key: With the same key, the same message is sent once, as long as its request is known.
 
         Returns:
-            The request's id, minted before anything is dispatched, and the effects.
+            The request's id, minted before anything is dispatched, and the effects; none for a repeat.
 
         Raises:
+            ConfigurationError: It cannot be a key.
+            IdempotencyConflictError: The key belongs to another message.
             InvalidPayloadError: Not bytes.
             EmptyPayloadError: No bytes.
             MessageTooLargeError: More than fits in 255 segments.
             ChannelFullError: Too much is unacknowledged.
         """
-        request_id = self.outgoing.send(payload, now, ephemeral=ephemeral)
+        if idempotency_key is not None:
+            earlier = self.outgoing.sent_before(payload, idempotency_key, ephemeral=ephemeral)
+            if earlier is not None:
+                return earlier, Effects()
+        request_id = self.outgoing.send(
+            payload, now, ephemeral=ephemeral, idempotency_key=idempotency_key or ""
+        )
         return request_id, self.conclude(now)
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
@@ -336,6 +363,10 @@ class ChannelMachine:
     def has_room(self, payload_bytes: int) -> bool:
         """Tell whether a payload of so many bytes can be taken now."""
         return self.outgoing.has_room(payload_bytes)
+
+    def knows_key(self, idempotency_key: str | None) -> bool:
+        """Tell whether a request has this key: to send it again takes no room."""
+        return idempotency_key in self.outgoing.book.by_key
 
     def request_status(self, request_id: RequestId) -> RequestStatus:
         """Return how far a request is.
