@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -29,7 +30,7 @@ from api.problems import (
     problem_of_status,
     problem_response,
 )
-from api.routes import channels, messages
+from api.routes import channels, events, messages
 from api.service import Service
 from api.settings import ServiceSettings
 from reliable_channel import ChannelFailedError, ReliableChannelError, __version__
@@ -46,7 +47,7 @@ TAGS: Final = [
     {"name": "service", "description": "Health and metrics."},
 ]
 
-ROUTERS: Final = (channels.router, messages.router)
+ROUTERS: Final = (channels.router, messages.router, events.router)
 """All routes."""
 
 
@@ -128,7 +129,7 @@ async def on_status(request: Request, error: Exception) -> Response:
 def allowed_methods(request: Request) -> list[str]:
     """Return the methods that some route takes at the path of a request."""
     found: set[str] = set()
-    for route in request.app.routes:
+    for route in chain.from_iterable(router.routes for router in ROUTERS):
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
             found |= set(getattr(route, "methods", None) or ())

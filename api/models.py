@@ -12,7 +12,6 @@ import ast
 import binascii
 import inspect
 from dataclasses import MISSING, fields
-from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_type_hints
 
@@ -45,7 +44,6 @@ from reliable_channel.config import (
 from reliable_channel.core.wire.topics import MAX_TOPIC_LENGTH, parse_content_topic
 from reliable_channel.errors import InvalidContentTopicError
 from reliable_channel.identifiers import MAX_IDENTIFIER_BYTES, is_identifier
-from reliable_channel.types import Nanoseconds
 
 MAX_SEQUENCE: Final = (1 << 63) - 1
 """Largest cursor that a database takes."""
@@ -126,7 +124,7 @@ def model_of(
 
 def _bounded(annotation: Any, low: float, high: float) -> Any:
     """Return a number's type with its bounds; None stays possible where it was."""
-    number = float if isinstance(low, float) else int
+    number: Any = float if isinstance(low, float) else int
     bounded = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
     return bounded if annotation is number else bounded | None
 
@@ -372,6 +370,15 @@ class MessagePage(WireModel):
     """What to give as `after` for what follows; it grows even when no message was among the events read."""
 
 
+class EventPage(WireModel):
+    """Events in order."""
+
+    events: list[dict[str, Any]]
+    """Each with `sequence`, `name`, `channelId`, `time` and what else its kind has; docs/rest.md names it all."""
+    next: int
+    """What to give as `after` for what follows."""
+
+
 class SegmentView(WireModel):
     """How far one data segment is."""
 
@@ -447,9 +454,3 @@ def segment_state(state: SegmentState) -> str:
 def status_model(status: ChannelStatus) -> BaseModel:
     """Return sizes and counters for the wire."""
     return StatusModel(**{name: getattr(status, name) for name in StatusModel.model_fields})
-
-
-def timestamp(time_ns: Nanoseconds) -> str:
-    """Return Unix nanoseconds as RFC 3339 in UTC, to the microsecond."""
-    seconds, rest = divmod(time_ns, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"

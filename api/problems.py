@@ -27,6 +27,7 @@ from api.errors import (
     TooManyChannelsError,
     UnknownKeyError,
 )
+from api.readers import InvalidCursorError, TooManyStreamsError
 from reliable_channel import errors
 
 logger = logging.getLogger("reliable_channel.api.problems")
@@ -97,6 +98,7 @@ _KINDS: Final = (
     ProblemType("request-not-found", 404, "No such request on the channel"),
     ProblemType("request-failed", 409, "The request ended in an error"),
     ProblemType("events-expired", 410, "The events after the cursor are no longer kept"),
+    ProblemType("invalid-cursor", 422, "There is no such place among the channel's events"),
     ProblemType("slow-consumer", 503, "The events were not read fast enough", 1),
     ProblemType("too-many-streams", 503, "No more event streams may be open", 5),
     # The service and what it stands on.
@@ -150,6 +152,8 @@ PROBLEM_TYPES: Final[dict[type[Exception], ProblemType]] = {
         (errors.RequestNotFoundError, "request-not-found"),
         (errors.RequestFailedError, "request-failed"),
         (errors.SlowConsumerError, "slow-consumer"),
+        (InvalidCursorError, "invalid-cursor"),
+        (TooManyStreamsError, "too-many-streams"),
         (ServiceError, "internal-error"),
         (ServiceStartingError, "starting"),
         (ServiceClosingError, "closing"),

@@ -226,7 +226,7 @@ class Service:
             return
         for channel_id, entry in self._entries.items():
             self._open_in_background(channel_id, entry)
-        self._spawn(self._wait_until_tried())
+        _ = self._spawn(self._wait_until_tried())
 
     def _node_config(self, store: MemoryStore | SqlStore) -> NodeConfig:
         period, messages = self.settings.epoch_period_sec, self.settings.messages_per_epoch
@@ -413,7 +413,7 @@ class Service:
         """Close a channel that stopped working, and open it again in the background."""
         entry = self._entries.get(channel_id)
         if entry is not None and entry.channel is not None and self._state == "ready":
-            self._spawn(self._revive(channel_id, entry, entry.channel))
+            _ = self._spawn(self._revive(channel_id, entry, entry.channel))
 
     async def _revive(self, channel_id: str, entry: Entry, failed: ReliableChannel) -> None:
         async with self._lock(channel_id):
@@ -460,6 +460,7 @@ class Service:
         return self._locks.setdefault(channel_id, asyncio.Lock())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something in the background, at most until the service closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

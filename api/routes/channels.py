@@ -17,9 +17,9 @@ from api.models import (
     UnavailableChannel,
     WireModel,
     status_model,
-    timestamp,
 )
 from api.paths import quote_segment
+from api.readers import rfc3339
 from api.routes.common import (
     ON_A_CHANNEL,
     ChannelId,
@@ -122,9 +122,7 @@ async def list_channels(service: ReadyService) -> ChannelList:
             UnavailableChannel(
                 channel_id=error.channel_id,
                 reason=error.reason,
-                retry_at=timestamp(
-                    service.node.clock.now_ns() + int(error.retry_after_sec * SECOND)
-                ),
+                retry_at=rfc3339(service.node.clock.now_ns() + int(error.retry_after_sec * SECOND)),
             )
             for error in service.unavailable.values()
         ],
@@ -192,5 +190,5 @@ def epoch_view(node: WakuNode) -> Epoch | None:
         messages_per_epoch=node.rate_limit_config.messages_per_epoch,
         used=budget.used,
         left=left,
-        resets_at=timestamp(budget.epoch_end(now)),
+        resets_at=rfc3339(budget.epoch_end(now)),
     )

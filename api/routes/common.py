@@ -85,6 +85,7 @@ ChannelId = Annotated[
     str,
     Path(
         alias="channelId",
+        title="channelId",
         description="The channel, percent-encoded: `/` is `%2F`.",
         examples=["room"],
     ),

@@ -22,9 +22,9 @@ from api.models import (
     SendRequest,
     WireModel,
     request_view,
-    timestamp,
 )
 from api.paths import quote_segment
+from api.readers import rfc3339
 from api.routes.common import (
     JSON,
     OCTETS,
@@ -50,7 +50,8 @@ LARGEST_READ: Final = 256
 KEY_HEADER: Final = "Idempotency-Key"
 
 RequestId = Annotated[
-    str, Path(alias="requestId", description="What sending a message answered with.")
+    str,
+    Path(alias="requestId", title="requestId", description="What sending a message answered with."),
 ]
 """The id of a request in a path."""
 
@@ -234,7 +235,7 @@ def received_message(event: MessageReceivedEvent) -> ReceivedMessage:
         payload=binascii.b2a_base64(event.message, newline=False).decode(),
         sender_id=event.sender_id,
         message_id=event.message_id,
-        received_at=timestamp(event.time_ns),
+        received_at=rfc3339(event.time_ns),
         ephemeral=event.ephemeral,
         late=event.late,
     )
