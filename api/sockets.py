@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from api.models import SendRequest
 from api.problems import Problem, invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
+    MAX_BACKLOG_BYTES,
     EndName,
     EventReader,
     StreamEnd,
@@ -119,7 +120,11 @@ async def socket_route(websocket: WebSocket) -> None:
         after = websocket.query_params.get("after")
         begin = None if after is None else parse_cursor(after, "after")
         reader = EventReader(
-            channel, after=begin, kind="websocket", streams=streams_of(websocket, service)
+            channel,
+            after=begin,
+            kind="websocket",
+            streams=streams_of(websocket, service),
+            max_backlog_bytes=MAX_BACKLOG_BYTES,
         )
         try:
             await check_cursor(channel, begin)
