@@ -468,14 +468,18 @@ class Service:
 
 
 def kept_entry(channel_id: str, text: str) -> Entry:
-    """Return the entry of a channel that the registry holds."""
+    """Return the entry of a channel that the registry holds; one that cannot be read is never opened."""
     try:
         return Entry(ChannelRequest.model_validate_json(text))
     except ValidationError as error:
-        found = "; ".join(f"{item['loc']}: {item['msg']}" for item in error.errors()[:3])
-        logger.error("channel %s: its kept settings cannot be read: %s", channel_id, found)
-        reason = "its kept settings cannot be read by this version; DELETE it and open it anew"
-        return Entry(None, reason=reason)
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = (
+            f"its kept settings cannot be read by this version ({where}: {first['msg']}); "
+            "DELETE it and open it anew"
+        )
+    logger.warning("channel %s not open: %s", channel_id, reason)
+    return Entry(None, reason=reason)
 
 
 def retry_distances() -> Iterator[float]:
