@@ -57,7 +57,9 @@ async def test_an_id_with_a_slash_is_not_two_segments() -> None:
         assert (await it.client.get("/v1/channels/a%2Fmessages")).status_code == 404
         assert (await it.client.get("/v1/channels/a/messages")).status_code == 200
         await it.open("a/messages")
-        assert (await it.client.get("/v1/channels/a%2Fmessages")).json()["channelId"] == "a/messages"
+        assert (await it.client.get("/v1/channels/a%2Fmessages")).json()[
+            "channelId"
+        ] == "a/messages"
 
 
 BAD_BODIES = {
@@ -110,7 +112,9 @@ async def test_opening_again_with_the_same_settings_is_harmless() -> None:
         assert body["sds"] == {"maxInFlight": 4}
         assert body["segmentation"] is None
         assert KEY.hex() not in first.text
-        again = await it.open(encryption=encryption, sds={"maxInFlight": 4, "bloomCapacity": 10_000})
+        again = await it.open(
+            encryption=encryption, sds={"maxInFlight": 4, "bloomCapacity": 10_000}
+        )
         assert again.status_code == 200
         assert again.json()["sds"] == {"maxInFlight": 4}
 

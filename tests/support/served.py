@@ -97,9 +97,7 @@ async def served(
         node: URL of its node.
         settings: Others of `ServiceSettings`.
     """
-    given = ServiceSettings(
-        node=node or new_network(), **{"database": "memory://", **settings}
-    )
+    given = ServiceSettings(node=node or new_network(), **{"database": "memory://", **settings})
     app = create_app(given, keys=KeyRing(keys))
     transport = httpx.ASGITransport(app=as_it_is(app))
     async with (
