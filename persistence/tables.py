@@ -77,6 +77,16 @@ channels: Final = Table(
 """Which channels there are, each with its event log in numbers; its rows go when it goes."""
 
 
+registry: Final = Table(
+    "registry",
+    metadata,
+    Column("channel_id", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("settings", Text, nullable=False),
+)
+"""The channels that a service has open, and how; it refers to no other table, and none to it."""
+
+
 def _channel_id() -> Column[str]:
     owner = ForeignKey(channels.c.channel_id, ondelete="CASCADE")
     return Column("channel_id", Text, owner, primary_key=True)
@@ -158,6 +168,8 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("leader", Text),
         Column("lamport_timestamp", BigInteger, nullable=False),
         Column("parity_count", BigInteger, nullable=False),
+        Column("idempotency_key", Text, nullable=False),
+        Column("payload_digest", LargeBinary, nullable=False),
         sqlite_with_rowid=False,
     ),
     OutgoingRecord: Table(

@@ -128,6 +128,10 @@ class RequestRecord:
     """Of its first segment, which with the log's rows gives the ids of a request that is final; 0 when ephemeral."""
     parity_count: int = 0
     """Parity segments."""
+    idempotency_key: str = ""
+    """What the application calls it, so that it may send it again without harm; empty when it does not."""
+    payload_digest: bytes = b""
+    """Tells what was sent under that key; empty without one."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
