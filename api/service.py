@@ -100,6 +100,7 @@ class Service:
         self.metrics.streams = self.streams
         self._keys = keys
         self._state: State = "starting"
+        self._started = asyncio.Event()
         self._entries: dict[str, Entry] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(MAX_OPENING)
@@ -257,12 +258,18 @@ class Service:
     def _become_ready(self) -> None:
         if self._state == "starting":
             self._state = "ready"
+            self._started.set()
             logger.info("ready; channels open: %d", len(self.channels))
+
+    async def wait_started(self) -> None:
+        """Return when each kept channel was tried once, or shutdown has begun."""
+        await self._started.wait()
 
     def begin_closing(self) -> None:
         """Refuse new work and let streams and sockets end; harmless when repeated."""
         self._state = "closing"
         self.closing.set()
+        self._started.set()
 
     async def close(self) -> None:
         """Close channels, node and store; what is being stored is stored, what is open goes on with the next start."""
