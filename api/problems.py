@@ -1,7 +1,7 @@
 """Problem documents: what every error looks like on the wire, and which status it has.
 
 One row for each kind of problem, one entry for each exception class in the tree. No payload, key or token may get
-into a problem document, nor into the log line that is written for each.
+into a problem document.
 
 Spec: RFC 9457 (Problem Details for HTTP APIs).
 """
@@ -65,6 +65,7 @@ _KINDS: Final = (
     ProblemType("bad-request", 400, "The request cannot be read"),
     ProblemType("unauthorized", 401, "A valid bearer token is needed"),
     ProblemType("forbidden", 403, "The token does not allow this"),
+    ProblemType("origin-not-allowed", 403, "The page's origin is not allowed"),
     ProblemType("not-found", 404, "There is nothing at this path"),
     ProblemType("method-not-allowed", 405, "The path does not take this method"),
     ProblemType("not-acceptable", 406, "The answer cannot be had in this form"),
@@ -72,6 +73,7 @@ _KINDS: Final = (
     ProblemType("payload-too-large", 413, "The request's body is too large"),
     ProblemType("uri-too-long", 414, "The request's address is too long"),
     ProblemType("unsupported-media-type", 415, "The body is of a type that is not read here"),
+    ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("invalid-request", 422, "The request has fields that are missing or wrong"),
     ProblemType("rate-limited", 429, "Too many requests", 1),
     ProblemType("headers-too-large", 431, "The request's headers are too large"),
@@ -132,6 +134,7 @@ PROBLEM_TYPES: Final[dict[type[Exception], ProblemType]] = {
         (errors.EmptyPayloadError, "empty-payload"),
         (errors.InvalidPayloadError, "invalid-payload"),
         (errors.MessageTooLargeError, "message-too-large"),
+        (errors.IdempotencyConflictError, "idempotency-conflict"),
         (errors.RemoteProtocolError, "internal-error"),
         (errors.DecodeError, "internal-error"),
         (errors.InvalidSegmentError, "internal-error"),
@@ -173,6 +176,7 @@ _STATUS_KINDS: Final[Mapping[int, str]] = {
     413: "payload-too-large",
     414: "uri-too-long",
     415: "unsupported-media-type",
+    421: "host-not-allowed",
     422: "invalid-request",
     429: "rate-limited",
     431: "headers-too-large",
@@ -351,7 +355,7 @@ def problem_response(problem: Problem) -> Response:
 
 
 def log_problem(problem: Problem, method: str, cause: BaseException | None = None) -> None:
-    """Write the one line of a problem: debug for the caller's, warning for ours, a traceback for a fault.
+    """Write the traceback of a fault; of anything else the request log has its line already.
 
     Args:
         problem: What is answered.
@@ -360,7 +364,3 @@ def log_problem(problem: Problem, method: str, cause: BaseException | None = Non
     """
     if problem.status == 500:
         logger.error("%s %s: fault", method, problem.instance, exc_info=cause)
-        return
-    level = logging.WARNING if problem.status >= 500 else logging.INFO
-    name = problem.type.removeprefix(TYPE_PREFIX)
-    logger.log(level, "%s %s: %d %s", method, problem.instance, problem.status, name)

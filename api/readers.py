@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from reliable_channel import (
@@ -88,8 +88,8 @@ def rfc3339(time_ns: Nanoseconds) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-@lru_cache
-def _wire_fields(kind: type[ChannelEvent]) -> tuple[tuple[str, str], ...]:
+@cache
+def _wire_fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """Return the fields that only this kind of event has, and their names in JSON."""
     common = ("channel_id", "sequence", "time_ns")
     names = [item.name for item in fields(kind) if item.name not in common]
@@ -124,7 +124,8 @@ def event_json(event: ChannelEvent) -> dict[str, Any]:
         "channelId": event.channel_id,
         "time": rfc3339(event.time_ns),
     }
-    for name, shown in _wire_fields(type(event)):
+    kind: Any = type(event)
+    for name, shown in _wire_fields(kind):
         value = getattr(event, name)
         if value is not None:
             body[shown] = _wire_value(name, value)
