@@ -30,7 +30,7 @@ from api.problems import (
     problem_of_status,
     problem_response,
 )
-from api.routes import channels, events, messages
+from api.routes import channels, events, messages, system
 from api.service import Service
 from api.settings import ServiceSettings
 from reliable_channel import ChannelFailedError, ReliableChannelError, __version__
@@ -47,7 +47,7 @@ TAGS: Final = [
     {"name": "service", "description": "Health and metrics."},
 ]
 
-ROUTERS: Final = (channels.router, messages.router, events.router)
+ROUTERS: Final = (channels.router, messages.router, events.router, system.router)
 """All routes."""
 
 
@@ -76,6 +76,7 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
+    app.state.streams = service.streams
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(ReliableChannelError, on_error)

@@ -1,7 +1,7 @@
 """Problem documents: what every error looks like on the wire, and which status it has.
 
 One row for each kind of problem, one entry for each exception class in the tree. No payload, key or token may get
-into a problem document, nor into the log line that is written for each.
+into a problem document.
 
 Spec: RFC 9457 (Problem Details for HTTP APIs).
 """
@@ -353,7 +353,7 @@ def problem_response(problem: Problem) -> Response:
 
 
 def log_problem(problem: Problem, method: str, cause: BaseException | None = None) -> None:
-    """Write the one line of a problem: debug for the caller's, warning for ours, a traceback for a fault.
+    """Write the traceback of a fault; of anything else the request log has its line already.
 
     Args:
         problem: What is answered.
@@ -362,7 +362,3 @@ def log_problem(problem: Problem, method: str, cause: BaseException | None = Non
     """
     if problem.status == 500:
         logger.error("%s %s: fault", method, problem.instance, exc_info=cause)
-        return
-    level = logging.WARNING if problem.status >= 500 else logging.INFO
-    name = problem.type.removeprefix(TYPE_PREFIX)
-    logger.log(level, "%s %s: %d %s", method, problem.instance, problem.status, name)

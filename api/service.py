@@ -28,12 +28,16 @@ from api.errors import (
     UnknownKeyError,
 )
 from api.keys import KeyRing
+from api.metrics import Metrics
 from api.models import ChannelRequest
+from api.observed_store import ObservedStore
+from api.readers import OpenStreams
 from api.settings import ServiceSettings
 from messaging_adapter import NodeConfig, WakuNode, create_node
-from persistence import MemoryStore, Registry, SqlStore, open_registry, open_store
+from persistence import Registry, open_registry, open_store
 from reliable_channel import (
     AesGcmEncryption,
+    ChannelStore,
     RateLimitConfig,
     ReliableChannel,
     ReliableChannelError,
@@ -90,6 +94,10 @@ class Service:
         self.settings = settings
         self.closing = asyncio.Event()
         """Set when shutdown begins: streams and sockets end then."""
+        self.streams = OpenStreams(settings.max_streams, self.closing)
+        """All event streams and sockets."""
+        self.metrics = Metrics(self)
+        self.metrics.streams = self.streams
         self._keys = keys
         self._state: State = "starting"
         self._entries: dict[str, Entry] = {}
@@ -98,7 +106,7 @@ class Service:
         self._being_made = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
-        self._store: MemoryStore | SqlStore | None = None
+        self._store: ChannelStore | None = None
         self._node: WakuNode | None = None
         self._registry: Registry | None = None
 
@@ -110,8 +118,8 @@ class Service:
         return self._state
 
     @property
-    def store(self) -> MemoryStore | SqlStore:
-        """Where everything is kept."""
+    def store(self) -> ChannelStore:
+        """Where everything is kept; the metrics hear of each commit."""
         assert self._store is not None, "not started"
         return self._store
 
@@ -211,11 +219,12 @@ class Service:
             NodeError: The network cannot be entered.
         """
         async with AsyncExitStack() as stack:
-            self._store = open_store(self.settings.database)
-            stack.push_async_callback(self._store.close)
-            await self._store.open()
-            self._registry = open_registry(self._store)
-            self._node = await create_node(self._node_config(self._store))
+            store = open_store(self.settings.database)
+            stack.push_async_callback(store.close)
+            await store.open()
+            self._registry = open_registry(store)
+            self._store = ObservedStore(store, self.metrics)
+            self._node = self.metrics.node = await create_node(self._node_config(self._store))
             stack.push_async_callback(self._node.close)
             kept = await self._registry.channels()
             self._stack = stack.pop_all()
@@ -228,7 +237,7 @@ class Service:
             self._open_in_background(channel_id, entry)
         _ = self._spawn(self._wait_until_tried())
 
-    def _node_config(self, store: MemoryStore | SqlStore) -> NodeConfig:
+    def _node_config(self, store: ChannelStore) -> NodeConfig:
         period, messages = self.settings.epoch_period_sec, self.settings.messages_per_epoch
         given = {"epoch_period_sec": period, "messages_per_epoch": messages}
         limit = {name: value for name, value in given.items() if value is not None}
@@ -468,14 +477,18 @@ class Service:
 
 
 def kept_entry(channel_id: str, text: str) -> Entry:
-    """Return the entry of a channel that the registry holds."""
+    """Return the entry of a channel that the registry holds; one that cannot be read is never opened."""
     try:
         return Entry(ChannelRequest.model_validate_json(text))
     except ValidationError as error:
-        found = "; ".join(f"{item['loc']}: {item['msg']}" for item in error.errors()[:3])
-        logger.error("channel %s: its kept settings cannot be read: %s", channel_id, found)
-        reason = "its kept settings cannot be read by this version; DELETE it and open it anew"
-        return Entry(None, reason=reason)
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = (
+            f"its kept settings cannot be read by this version ({where}: {first['msg']}); "
+            "DELETE it and open it anew"
+        )
+    logger.warning("channel %s not open: %s", channel_id, reason)
+    return Entry(None, reason=reason)
 
 
 def retry_distances() -> Iterator[float]:

@@ -23,7 +23,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from api.problems import invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
-    MAX_BACKLOG_BYTES,
     EndName,
     EventReader,
     StreamEnd,
@@ -32,7 +31,7 @@ from api.readers import (
     parse_cursor,
 )
 from api.streaming import SEND_TIMEOUT_SEC, StreamingService, streams_of, to_text
-from reliable_channel import InvalidPayloadError, ReliableChannel, ReliableChannelError
+from reliable_channel import ReliableChannel, ReliableChannelError
 
 MAX_SENDS_IN_FLIGHT: Final = 64
 """Sends of one socket that are being stored; while there are so many, its frames wait."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -33,6 +33,7 @@ from reliable_channel.errors import (
     ChannelFullError,
     ConfigurationError,
     EncryptError,
+    IdempotencyConflictError,
     NodeClosedError,
     NodeError,
     PublishRejectedError,
@@ -94,6 +95,7 @@ class PendingSend:
     wait: bool
     future: asyncio.Future[RequestId]
     request_id: RequestId = ""
+    idempotency_key: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -182,7 +184,9 @@ class ReliableChannel:
         sds = self._machine.state.sds
         return min(self._machine.outgoing.segmenter.max_payload_bytes, sds.max_outgoing_bytes)
 
-    async def send(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+    async def send(
+        self, payload: bytes, *, ephemeral: bool = False, idempotency_key: str | None = None
+    ) -> RequestId:
         """Send a message; it is stored when this returns, and events tell what becomes of it.
 
         Waits while the channel is full; cancelling that wait leaves nothing behind. Cancelled while it is being
@@ -191,11 +195,18 @@ class ReliableChannel:
         Args:
             payload: 1 to ``max_payload_bytes`` bytes.
             ephemeral: Outside causal order: not acknowledged, not repeated, not stored by the network.
+            idempotency_key: Makes a repeat harmless, also after a restart: with the same key and message it returns
+                the first request's id once that is stored, sends nothing, and needs no room, however the request
+                ended. 1 to 255 bytes of UTF-8 without control characters. It is remembered while the request is
+                open, and then until ``SdsConfig.max_finished_requests`` others have ended after it. A repeat of
+                what still waits for room waits behind it.
 
         Returns:
             The id that the request's events carry.
 
         Raises:
+            IdempotencyConflictError: The key belongs to another message.
+            ConfigurationError: It cannot be a key.
             InvalidPayloadError: Not bytes.
             EmptyPayloadError: No bytes.
             MessageTooLargeError: Too many bytes.
@@ -205,15 +216,17 @@ class ReliableChannel:
 
         Spec: RELIABLE-CHANNEL-API, send.
         """
-        return await self._send(payload, ephemeral=ephemeral, wait=True)
+        return await self._send(payload, idempotency_key, ephemeral=ephemeral, wait=True)
 
-    async def send_nowait(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+    async def send_nowait(
+        self, payload: bytes, *, ephemeral: bool = False, idempotency_key: str | None = None
+    ) -> RequestId:
         """Send a message like ``send``, but never wait for room. It still has to be awaited.
 
         Raises:
             ChannelFullError: Too much is unacknowledged; nothing was stored.
         """
-        return await self._send(payload, ephemeral=ephemeral, wait=False)
+        return await self._send(payload, idempotency_key, ephemeral=ephemeral, wait=False)
 
     def events(self, *, after: int | None = None) -> EventStream:
         """Return a stream of events, registered at once.
@@ -459,20 +472,36 @@ class ReliableChannel:
 
     # -- sending --------------------------------------------------------------------------------------
 
-    async def _send(self, payload: bytes, *, ephemeral: bool, wait: bool) -> RequestId:
+    async def _send(
+        self, payload: bytes, key: str | None, *, ephemeral: bool, wait: bool
+    ) -> RequestId:
         self._check_open()
-        data = self._machine.outgoing.check_payload(payload)
+        outgoing, loop = self._machine.outgoing, asyncio.get_running_loop()
+        if key is not None:
+            earlier = outgoing.sent_before(payload, key, ephemeral=ephemeral)
+            if earlier is not None:
+                repeat = PendingSend(b"", ephemeral, wait, loop.create_future(), earlier)
+                self._settle_repeat(repeat)
+                return await repeat.future
+        data = outgoing.check_payload(payload)
         blocked = bool(self._sends) and not self._can_send()
         if not wait and (blocked or not self._machine.has_room(len(data))):
             status = self._machine.status()
             raise ChannelFullError(self.channel_id, status.open_requests, status.open_bytes)
-        future: asyncio.Future[RequestId] = asyncio.get_running_loop().create_future()
-        self._sends.append(PendingSend(data, ephemeral, wait, future))
+        future: asyncio.Future[RequestId] = loop.create_future()
+        self._sends.append(PendingSend(data, ephemeral, wait, future, idempotency_key=key))
         self._wake.set()
         try:
             return await future
         finally:
             self._wake.set()  # a cancelled wait for room makes place for the next
+
+    def _settle_repeat(self, send: PendingSend) -> None:
+        """Let a repeated send return: now, or with the transaction of the first where that is under way."""
+        if any(other.request_id == send.request_id for other in self._batch.sends):
+            self._batch.sends.append(send)
+        else:
+            settle(send.future, send.request_id)
 
     def _check_open(self) -> None:
         if self._closing:
@@ -493,7 +522,7 @@ class ReliableChannel:
         """Apply inputs, make their effects durable, carry them out."""
         while not self._closing:
             await self._wait_for_work()
-            batch = self._batch = self._apply()
+            batch = self._apply()
             if batch.effects or batch.sends:
                 await self._make_durable(batch)
                 self._carry_out(batch.effects)
@@ -526,13 +555,18 @@ class ReliableChannel:
         """Tell whether the first waiting ``send`` can go on."""
         while self._sends and self._sends[0].future.done():
             self._sends.popleft()
-        return bool(self._sends) and (
-            not self._sends[0].wait or self._machine.has_room(len(self._sends[0].payload))
+        if not self._sends:
+            return False
+        first = self._sends[0]
+        return (
+            not first.wait
+            or self._machine.has_room(len(first.payload))
+            or self._machine.knows_key(first.idempotency_key)
         )
 
     def _apply(self) -> Batch:
         """Give the machine what has happened; what a ``send`` raises goes to its caller."""
-        batch = Batch()
+        batch = self._batch = Batch()
         now = self._clock.now_ns()
         for _ in range(min(len(self._inputs), MAX_BATCH)):
             batch.effects.merge(self._inputs.popleft()(now))
@@ -546,11 +580,16 @@ class ReliableChannel:
 
     def _apply_send(self, send: PendingSend, batch: Batch, now: Nanoseconds) -> None:
         try:
-            request_id, effects = self._machine.send(send.payload, now, ephemeral=send.ephemeral)
-        except ChannelFullError as error:
+            is_repeat = self._machine.knows_key(send.idempotency_key)
+            send.request_id, effects = self._machine.send(
+                send.payload, now, ephemeral=send.ephemeral, idempotency_key=send.idempotency_key
+            )
+        except (ChannelFullError, IdempotencyConflictError) as error:
             settle_error(send.future, error)
             return
-        send.request_id = request_id
+        if is_repeat:
+            self._settle_repeat(send)
+            return
         batch.effects.merge(effects)
         batch.sends.append(send)
 
@@ -592,12 +631,11 @@ class ReliableChannel:
         """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
         now = self._clock.now_ns()
         effects = batch.effects
-        undone = {send.request_id for send in batch.sends}
-        self._drop_events(effects, undone)
-        for send in batch.sends:
-            effects.merge(self._machine.withdraw(send.request_id, now))
-            settle_error(send.future, error)
-        for send in self._sends:
+        undone = dict.fromkeys(send.request_id for send in batch.sends)  # each once, repeats or not
+        self._drop_events(effects, undone.keys())
+        for request_id in undone:
+            effects.merge(self._machine.withdraw(request_id, now))
+        for send in (*batch.sends, *self._sends):
             settle_error(send.future, error)
         self._sends.clear()
         batch.sends.clear()
@@ -614,7 +652,7 @@ class ReliableChannel:
                 kept.append(publish)
         effects.publishes[:] = kept
 
-    def _drop_events(self, effects: Effects, request_ids: set[RequestId]) -> None:
+    def _drop_events(self, effects: Effects, request_ids: Set[RequestId]) -> None:
         """Drop events of requests; those that stay close the gap, for none was stored or shown."""
         durable = [event for event in effects.events if event.sequence]
         if not durable:

@@ -15,6 +15,7 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   └── ChannelFullError                     too much is unacknowledged or queued
     ├── LocalProtocolError                       the caller asked for something that the protocol forbids
     │   ├── EmptyPayloadError
+    │   ├── IdempotencyConflictError             the key belongs to another message
     │   ├── InvalidPayloadError (TypeError)      not bytes
     │   └── MessageTooLargeError
     ├── RemoteProtocolError                      bytes from the network; never leaves the core
@@ -150,6 +151,23 @@ class EmptyPayloadError(LocalProtocolError):
 
     def __init__(self) -> None:
         super().__init__("empty payload; send at least one byte")
+
+
+class IdempotencyConflictError(LocalProtocolError):
+    """An idempotency key was used again for another payload, or for the same as an ephemeral one.
+
+    Args:
+        channel_id: The channel concerned.
+        key: The key.
+    """
+
+    def __init__(self, channel_id: str, key: str) -> None:
+        self.channel_id = channel_id
+        self.key = key
+        super().__init__(
+            f"idempotency key {key!r} was used on channel {channel_id!r} for another message; "
+            "repeat that one unchanged, or take a new key"
+        )
 
 
 class InvalidPayloadError(LocalProtocolError, TypeError):

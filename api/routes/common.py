@@ -63,14 +63,14 @@ def problems(*names: str) -> dict[int | str, dict[str, Any]]:
     return by_status
 
 
-def running_service(request: Request) -> Service:
+async def running_service(request: Request) -> Service:
     """Return the service, whatever its state."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
-def ready_service(service: Annotated[Service, Depends(running_service)]) -> Service:
+async def ready_service(service: Annotated[Service, Depends(running_service)]) -> Service:
     """Return the service.
 
     Raises:
@@ -96,7 +96,7 @@ ReadyService = Annotated[Service, Depends(ready_service)]
 """The service, ready."""
 
 
-def open_channel(channel_id: ChannelId, service: ReadyService) -> ReliableChannel:
+async def open_channel(channel_id: ChannelId, service: ReadyService) -> ReliableChannel:
     """Return the channel that a path names.
 
     Raises:
@@ -121,7 +121,7 @@ def content_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def json_only(request: Request) -> None:
+async def json_only(request: Request) -> None:
     """Do nothing if the body is JSON.
 
     Raises:

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 
 from api.models import MAX_PAGE, MAX_SEQUENCE, EventPage, WireModel
 from api.routes.common import ON_A_CHANNEL, OpenChannel, ReadyService, problems
+from api.sockets import socket_route
 from api.streaming import MAX_WAIT_SEC, cursor_of, event_response, poll_events
 
 router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["events"])
@@ -97,3 +98,6 @@ async def read_events(
         closing=service.closing,
     )
     return JSONResponse(page)
+
+
+router.add_api_websocket_route("/ws", socket_route)

@@ -222,7 +222,12 @@ class ChannelMachine:
         restore_incoming(self.delivery, snapshot)
 
     def send(
-        self, payload: object, now: Nanoseconds, *, ephemeral: bool = False
+        self,
+        payload: object,
+        now: Nanoseconds,
+        *,
+        ephemeral: bool = False,
+        idempotency_key: str | None = None,
     ) -> tuple[RequestId, Effects]:
         """Take a payload from the application.
 
@@ -230,17 +235,26 @@ class ChannelMachine:
             payload: Bytes, at least one.
             now: Unix time, nanoseconds.
             ephemeral: Outside causal order: not acknowledged, not repeated, delivered at once.
+            idempotency_key: With the same key, the same message is sent once, as long as its request is known.
 
         Returns:
-            The request's id, minted before anything is dispatched, and the effects.
+            The request's id, minted before anything is dispatched, and the effects; none for a repeat.
 
         Raises:
+            ConfigurationError: It cannot be a key.
+            IdempotencyConflictError: The key belongs to another message.
             InvalidPayloadError: Not bytes.
             EmptyPayloadError: No bytes.
             MessageTooLargeError: More than fits in 255 segments.
             ChannelFullError: Too much is unacknowledged.
         """
-        request_id = self.outgoing.send(payload, now, ephemeral=ephemeral)
+        if idempotency_key is not None:
+            earlier = self.outgoing.sent_before(payload, idempotency_key, ephemeral=ephemeral)
+            if earlier is not None:
+                return earlier, Effects()
+        request_id = self.outgoing.send(
+            payload, now, ephemeral=ephemeral, idempotency_key=idempotency_key or ""
+        )
         return request_id, self.conclude(now)
 
     def withdraw(self, request_id: RequestId, now: Nanoseconds) -> Effects:
@@ -336,6 +350,10 @@ class ChannelMachine:
     def has_room(self, payload_bytes: int) -> bool:
         """Tell whether a payload of so many bytes can be taken now."""
         return self.outgoing.has_room(payload_bytes)
+
+    def knows_key(self, idempotency_key: str | None) -> bool:
+        """Tell whether a request has this key: to send it again takes no room."""
+        return idempotency_key in self.outgoing.book.by_key
 
     def request_status(self, request_id: RequestId) -> RequestStatus:
         """Return how far a request is.

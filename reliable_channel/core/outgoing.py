@@ -19,6 +19,7 @@ from typing import Final
 
 from reliable_channel.core.dispatch import AnswerTurn, DispatchQueue, InFlight, ParityTurn, SyncTurn
 from reliable_channel.core.effects import Publish
+from reliable_channel.core.idempotency import earlier_request, payload_digest
 from reliable_channel.core.outcomes import Outcomes
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.requests import OutgoingSegment, Request, RequestBook, RequestState
@@ -90,11 +91,7 @@ class OutgoingPipeline:
             EmptyPayloadError: It is empty.
             MessageTooLargeError: It would not fit, whatever is acknowledged meanwhile.
         """
-        if not isinstance(payload, (bytes, bytearray, memoryview)):
-            raise InvalidPayloadError(payload)
-        data = bytes(payload)
-        if not data:
-            raise EmptyPayloadError
+        data = some_bytes(payload)
         self.segmenter.plan(len(data))
         if len(data) > self.state.sds.max_outgoing_bytes:
             raise MessageTooLargeError(len(data), self.state.sds.max_outgoing_bytes)
@@ -107,8 +104,25 @@ class OutgoingPipeline:
             and self.book.open_octets + payload_bytes <= self.state.sds.max_outgoing_bytes
         )
 
-    def send(self, payload: object, now: Nanoseconds, *, ephemeral: bool) -> RequestId:
+    def sent_before(self, payload: object, key: str, *, ephemeral: bool) -> RequestId | None:
+        """Return the request that has this key and is of this message; None where the key is new.
+
+        Raises:
+            ConfigurationError: It cannot be a key.
+            IdempotencyConflictError: It belongs to another message.
+            InvalidPayloadError: The payload is not bytes.
+            EmptyPayloadError: It is empty.
+        """
+        data, state = some_bytes(payload), self.state
+        request = earlier_request(self.book, state.channel_id, key, data, ephemeral=ephemeral)
+        return None if request is None else request.request_id
+
+    def send(
+        self, payload: object, now: Nanoseconds, *, ephemeral: bool, idempotency_key: str = ""
+    ) -> RequestId:
         """Take a payload: ids, Lamport times and histories of all its segments are fixed in this step.
+
+        A key must be new, or empty.
 
         Raises:
             ChannelFullError: Too much is not acknowledged yet; see also ``check_payload``.
@@ -129,6 +143,8 @@ class OutgoingPipeline:
             segment_count=len(contents),
             ephemeral=ephemeral,
             parity_count=self.segmenter.parity_count(len(contents)),
+            idempotency_key=idempotency_key,
+            payload_digest=payload_digest(data, ephemeral=ephemeral) if idempotency_key else b"",
         )
         self.make_segments(request, contents, wrap_ns, now)
         self.book.open(request)
@@ -430,3 +446,18 @@ class OutgoingPipeline:
             self.acknowledgements.start_timer(segment, now)
         else:
             self.queue.put_segment(TrafficClass.REPAIR, segment, now)
+
+
+def some_bytes(payload: object) -> bytes:
+    """Return the payload as bytes.
+
+    Raises:
+        InvalidPayloadError: It is not bytes.
+        EmptyPayloadError: It is empty.
+    """
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise InvalidPayloadError(payload)
+    data = bytes(payload)
+    if not data:
+        raise EmptyPayloadError
+    return data

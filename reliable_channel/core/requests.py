@@ -156,6 +156,8 @@ class Request:
         parity_count: Parity segments that go with them.
         heard_ns: When somebody last acknowledged anything of it that was news.
         round: What of it goes out again together.
+        idempotency_key: What the application calls it; empty when it does not.
+        payload_digest: Tells what was sent under that key; empty without one.
     """
 
     request_id: RequestId
@@ -175,6 +177,8 @@ class Request:
     propagated: int = 0
     heard_ns: Nanoseconds = 0
     round: RetransmissionRound = field(default_factory=RetransmissionRound)
+    idempotency_key: str = ""
+    payload_digest: bytes = b""
 
     @property
     def is_final(self) -> bool:
@@ -239,6 +243,8 @@ class Request:
             error=self.error,
             leader=self.leader,
             lamport_timestamp=self.lamport,
+            idempotency_key=self.idempotency_key,
+            payload_digest=self.payload_digest,
         )
 
     def acknowledgement_record(self, participant: ParticipantId) -> AcknowledgementRecord:
@@ -262,6 +268,7 @@ class RequestBook:
 
     Attributes:
         requests: All of them by id.
+        by_key: Those of them that have an idempotency key.
         finished: Ids of the final ones, the earliest end first.
         segments: Data segments of open requests.
         outstanding: Those of them that can be acknowledged: not the ephemeral ones.
@@ -272,6 +279,7 @@ class RequestBook:
         self.max_finished = max_finished
         self.outbox = outbox
         self.requests: dict[RequestId, Request] = {}
+        self.by_key: dict[str, Request] = {}
         self.open_octets = 0
         self.open_count = 0
         self.finished: OrderedDict[RequestId, None] = OrderedDict()
@@ -282,7 +290,7 @@ class RequestBook:
 
     def open(self, request: Request) -> None:
         """Enter a request with its segments."""
-        self.requests[request.request_id] = request
+        self.enter(request)
         self.open_octets += request.payload_bytes
         self.open_count += 1
         for segment in request.segments:
@@ -292,6 +300,12 @@ class RequestBook:
                 # With ids of the content, equal contents in several requests share one id.
                 self.index.setdefault(segment.message_id, []).append((request, segment.index))
                 self.outstanding[segment_id] = segment
+
+    def enter(self, request: Request) -> None:
+        """Let a request be found by its id and its key."""
+        self.requests[request.request_id] = request
+        if request.idempotency_key:
+            self.by_key[request.idempotency_key] = request
 
     def is_open(self, message_id: MessageId) -> bool:
         """Tell whether an id is that of a segment whose request has not ended."""
@@ -325,9 +339,11 @@ class RequestBook:
             self.forget(next(iter(self.finished)))
 
     def forget(self, request_id: RequestId) -> None:
-        """Let go of a final request: later acknowledgements of it are not even counted."""
+        """Let go of a final request and its key: later acknowledgements of it are not even counted."""
         del self.finished[request_id]
         request = self.requests.pop(request_id)
+        if request.idempotency_key:
+            del self.by_key[request.idempotency_key]
         for segment in request.segments:
             self.watched.pop(segment.segment_id, None)
             found = self.index.get(segment.message_id, [])

@@ -88,6 +88,8 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
             error=row.error,
             sent=row.sent,
             lamport=row.lamport_timestamp,
+            idempotency_key=row.idempotency_key,
+            payload_digest=row.payload_digest,
         )
     for evidence in sorted(
         rows_of(snapshot, AcknowledgementRecord), key=lambda item: item.position
@@ -125,7 +127,7 @@ def restore_final(
 ) -> None:
     """Take a request back that has ended; who acknowledges it from now on is added to its recipients."""
     book = outgoing.book
-    book.requests[request.request_id] = request
+    book.enter(request)
     book.finished[request.request_id] = None
     if [item.index for item in segments] != list(range(request.segment_count)):
         return

@@ -390,9 +390,11 @@ class Participant:
         """Start the machine."""
         return self.carry_out(self.machine.start(self.now))
 
-    def send(self, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+    def send(self, payload: bytes, *, ephemeral: bool = False, key: str | None = None) -> RequestId:
         """Send a payload."""
-        request_id, effects = self.machine.send(payload, self.now, ephemeral=ephemeral)
+        request_id, effects = self.machine.send(
+            payload, self.now, ephemeral=ephemeral, idempotency_key=key
+        )
         self.carry_out(effects)
         return request_id
 

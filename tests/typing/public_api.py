@@ -42,7 +42,7 @@ async def use() -> None:
     async with await create_node(config) as node:
         plain = await create_reliable_channel(node, "room", "/app/1/room/proto", "alice")
         async with plain, plain.events(after=0) as events:
-            request_id: str = await plain.send(b"hello", ephemeral=False)
+            request_id: str = await plain.send(b"hello", ephemeral=False, idempotency_key="k")
             recipients: tuple[str, ...] = await plain.wait_delivered(request_id, timeout=1.0)
             seen: list[str] = [*recipients]
             seen += [describe(event) async for event in events]

@@ -15,7 +15,9 @@ from reliable_channel import (
     ChannelClosedError,
     ChannelFailedError,
     ChannelFullError,
+    ConfigurationError,
     EmptyPayloadError,
+    IdempotencyConflictError,
     InvalidPayloadError,
     MessageDeliveredEvent,
     MessageEnvelope,
@@ -751,6 +753,178 @@ async def test_the_log_holds_no_event_of_a_send_that_was_not_stored() -> None:
         assert alice.sequences == list(range(1, len(log) + 1))
         for event in log:
             assert alice.channel.request_status(event.request_id)
+
+
+# --- Idempotency keys ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+@virtual_time
+async def test_a_repeat_returns_the_first_id_and_stores_and_sends_nothing(
+    *, ephemeral: bool
+) -> None:
+    async with pair() as (alice, bob):
+        first = await alice.channel.send(b"hello", ephemeral=ephemeral, idempotency_key="k")
+        await asyncio.sleep(120)
+        commits, published = alice.store.commits, len(alice.node.published)
+        for send in (alice.channel.send, alice.channel.send_nowait):
+            assert await send(b"hello", ephemeral=ephemeral, idempotency_key="k") == first
+        assert now_sec() == 120
+        await settle()
+        assert (alice.store.commits, len(alice.node.published)) == (commits, published)
+        assert await soon(alice.channel.wait_delivered(first)) == (() if ephemeral else ("bob",))
+    assert bob.received == [b"hello"]
+
+
+@virtual_time
+async def test_another_message_under_a_known_key_is_refused() -> None:
+    async with pair() as (alice, bob):
+        first = await alice.channel.send(b"hello", idempotency_key="k")
+        for send in (alice.channel.send, alice.channel.send_nowait):
+            for payload, ephemeral in ((b"other", False), (b"hello", True)):
+                with pytest.raises(IdempotencyConflictError, match="'k'"):
+                    await send(payload, ephemeral=ephemeral, idempotency_key="k")
+            for key in ("", "x" * 256, "a\n", 5):
+                bad: Any = key
+                with pytest.raises(ConfigurationError, match=r"^idempotency_key"):
+                    await send(b"hello", idempotency_key=bad)
+        assert await alice.channel.send(b"hello", idempotency_key="k") == first
+        await asyncio.sleep(10)
+    assert bob.received == [b"hello"]
+
+
+@pytest.mark.parametrize("after_sec", [0.0, 0.5, 1.0])
+@virtual_time
+async def test_repeats_at_any_time_return_once_the_first_is_stored(after_sec: float) -> None:
+    """Together with it, while it is being stored, and while its transaction ends."""
+    async with pair() as (alice, bob):
+        alice.store.before_commit_sec = 1.0
+        sends = [asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))]
+        await asyncio.sleep(after_sec)
+        sends += [
+            asyncio.create_task(send(b"hello", idempotency_key="k"))
+            for send in (alice.channel.send, alice.channel.send_nowait)
+        ]
+        other = asyncio.create_task(alice.channel.send(b"other", idempotency_key="k"))
+        assert isinstance(await outcome(other), IdempotencyConflictError)
+        assert after_sec == 1.0 or not any(task.done() for task in sends)
+        ids = [await task for task in sends]
+        assert now_sec() == pytest.approx(1.0)
+        assert len(set(ids)) == 1
+        alice.store.before_commit_sec = 0.0
+        await asyncio.sleep(10)
+        assert list(alice.finals().items()) == [(ids[0], ["delivered"])]
+        assert_store_came_first(alice.trace)
+    assert bob.received == [b"hello"]
+
+
+@pytest.mark.parametrize("after_sec", [0.0, 0.5])
+@virtual_time
+async def test_a_send_and_its_repeats_fail_together_and_the_key_is_free_again(
+    after_sec: float,
+) -> None:
+    async with pair() as (alice, bob):
+        alice.store.fail()
+        alice.store.before_commit_sec = 1.0
+        sends = [asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))]
+        await asyncio.sleep(after_sec)
+        sends += [
+            asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k")) for _ in range(3)
+        ]
+        outcomes = [await outcome(task) for task in sends]
+        assert [type(item) for item in outcomes] == [StoreUnavailableError] * 4
+        assert now_sec() == pytest.approx(1.0)
+        alice.store.recover()
+        await asyncio.sleep(20)
+        request_id = await soon(alice.channel.send(b"other", idempotency_key="k"))
+        assert await soon(alice.channel.wait_delivered(request_id)) == ("bob",)
+        assert set(alice.finals()) == {request_id}
+    assert bob.received == [b"other"]
+
+
+@virtual_time
+async def test_a_failing_store_does_not_take_back_what_a_repeat_repeats() -> None:
+    """The repeats come with the transaction after that of the first, together with a send that fails."""
+    async with pair() as (alice, bob):
+        first = asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))
+        rest = [asyncio.create_task(alice.channel.send(b"x")) for _ in range(MAX_BATCH - 1)]
+        repeats = [
+            asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k")) for _ in range(3)
+        ]
+        new = asyncio.create_task(alice.channel.send(b"new"))
+        alice.store.before_commit_sec = 1.0
+        await asyncio.sleep(1.5)
+        assert all(task.done() for task in (first, *rest))
+        assert not new.done()
+        alice.store.fail()
+        assert isinstance(await outcome(new), StoreUnavailableError)
+        assert [await task for task in repeats] == [first.result()] * 3
+        alice.store.recover()
+        alice.store.before_commit_sec = 0.0
+        await asyncio.sleep(60)
+        assert alice.finals()[first.result()] == ["delivered"]
+    assert bob.received == [b"hello"] + [b"x"] * (MAX_BATCH - 1)
+
+
+@virtual_time
+async def test_a_repeat_succeeds_at_once_while_the_channel_is_full() -> None:
+    async with side("alice", max_outgoing_messages=1) as alice:
+        first = await alice.channel.send(b"hello", idempotency_key="k")
+        waiting = asyncio.create_task(alice.channel.send(b"x"))
+        await settle()
+        commits, at = alice.store.commits, now_sec()
+        for send in (alice.channel.send, alice.channel.send_nowait):
+            assert await soon(send(b"hello", idempotency_key="k"), 1) == first
+        assert (alice.store.commits, now_sec()) == (commits, at)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+@virtual_time
+async def test_the_repeat_of_what_waits_for_room_needs_no_room_of_its_own() -> None:
+    async with pair(max_outgoing_messages=1) as (alice, bob):
+        first = asyncio.create_task(alice.channel.send(b"first"))
+        second = asyncio.create_task(alice.channel.send(b"second", idempotency_key="k"))
+        repeat = asyncio.create_task(alice.channel.send(b"second", idempotency_key="k"))
+        other = asyncio.create_task(alice.channel.send(b"other", idempotency_key="k"))
+        await settle()
+        assert first.done()
+        assert not any(task.done() for task in (second, repeat, other))
+        assert await soon(repeat) == await soon(second)
+        assert isinstance(await outcome(other), IdempotencyConflictError)
+        assert alice.channel.status().open_requests == 1
+        await soon(alice.channel.wait_delivered(second.result()))
+    assert bob.received == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("after_sec", [0.0, 0.5])
+@virtual_time
+async def test_a_cancelled_first_send_leaves_its_repeats_alone(after_sec: float) -> None:
+    """Cancelled before it is applied, the repeat takes its place."""
+    async with pair() as (alice, bob):
+        alice.store.before_commit_sec = 1.0
+        first = asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))
+        repeat = asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))
+        await asyncio.sleep(after_sec)
+        first.cancel()
+        request_id = await soon(repeat)
+        assert first.cancelled()
+        alice.store.before_commit_sec = 0.0
+        assert await soon(alice.channel.wait_delivered(request_id)) == ("bob",)
+    assert bob.received == [b"hello"]
+
+
+@virtual_time
+async def test_a_repeat_of_what_is_being_stored_ends_with_the_channel() -> None:
+    async with side("alice") as alice:
+        alice.store.before_commit_sec = 1.0
+        alice.store.fail()
+        sends = [asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k"))]
+        await asyncio.sleep(0.5)
+        sends.append(asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k")))
+        await settle()
+        await alice.channel.close()
+        assert [type(await outcome(task)) for task in sends] == [StoreUnavailableError] * 2
 
 
 # --- Group commit --------------------------------------------------------------------------------
