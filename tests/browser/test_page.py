@@ -45,7 +45,9 @@ def payload(size: int, seed: int = 1) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + Random(seed).randbytes(size - 8)
 
 
-async def open_channel(page: Page, sender: str, channel: str = CHANNEL, *, parity: bool = True) -> None:
+async def open_channel(
+    page: Page, sender: str, channel: str = CHANNEL, *, parity: bool = True
+) -> None:
     """Open a channel through the form."""
     await page.locator("#open-details").evaluate("details => { details.open = true }")
     await page.get_by_label("Channel id").fill(channel)
@@ -143,7 +145,9 @@ async def test_a_channel_is_opened_and_used_by_keyboard_only(lab: Lab) -> None:
     async def tab_to(target: str) -> None:
         for _ in range(40):
             if await page.evaluate("name => document.activeElement.matches(name)", target):
-                outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                outline = await page.evaluate(
+                    "getComputedStyle(document.activeElement).outlineStyle"
+                )
                 assert outline != "none", f"{target} does not show that it has the focus"
                 return
             await keyboard.press("Tab")
@@ -201,7 +205,9 @@ async def test_a_page_reconnects_after_a_restart_and_misses_nothing(lab: Lab) ->
         await expect(received(bob, text)).to_have_count(1, timeout=PATIENCE)
     await is_acknowledged(sent(alice, "meanwhile"))
     numbers = [
-        int(text) for text in await bob.locator("#events .number").all_inner_texts() if text != "live"
+        int(text)
+        for text in await bob.locator("#events .number").all_inner_texts()
+        if text != "live"
     ]
     assert numbers == list(range(numbers[0], 0, -1)), "events came twice, or not at all"
 
@@ -384,7 +390,9 @@ async def test_everything_is_labelled_and_legible(lab: Lab, scheme: str) -> None
 
 
 async def test_a_phone_shows_everything_without_scrolling_sideways(lab: Lab) -> None:
-    page = await lab.look_at(await lab.serve(), viewport={"width": 360, "height": 740}, has_touch=True)
+    page = await lab.look_at(
+        await lab.serve(), viewport={"width": 360, "height": 740}, has_touch=True
+    )
     await open_channel(page, "a" * 200, "channel-" + "0123456789" * 20)
     await send_text(page, "x" * 600)
     await send_file(page, "file-" + "name" * 40 + ".png", payload(3 * SEGMENT_BYTES))
@@ -406,6 +414,8 @@ async def test_the_policy_is_there_and_holds(lab: Lab) -> None:
     assert "unsafe" not in policy
     assert lab.problems() == []
     # What does not come with the page is not run: the console says so.
-    await page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'hacked = 1'}))")
+    await page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'hacked = 1'}))"
+    )
     assert await page.evaluate("typeof hacked") == "undefined"
     assert any("Content Security Policy" in problem for problem in lab.problems())
