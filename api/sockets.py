@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from api.models import SendRequest
 from api.problems import Problem, invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
+    MAX_BACKLOG_BYTES,
     EndName,
     EventReader,
     StreamEnd,
