@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -139,32 +140,28 @@ def test_payloads_come_back(payload: bytes) -> None:
     assert message.payload == payload
 
 
+def is_accepted(text: str) -> bool:
+    try:
+        SendRequest.model_validate({"payload": text})
+    except ValidationError:
+        return False
+    return True
+
+
 @given(st.text(alphabet="AQgwZ+/=-_ \n\u00e9", max_size=9))
 def test_only_one_text_stands_for_each_payload(text: str) -> None:
     try:
-        payload = SendRequest.model_validate({"payload": text}).payload
-    except ValidationError as error:
-        assert "string_type" not in str(error)
-        try:
-            assert base64.b64encode(base64.b64decode(text, validate=True)).decode() != text
-        except ValueError:
-            return
-    else:
-        assert base64.b64encode(payload).decode() == text
+        is_canonical = base64.b64encode(base64.b64decode(text, validate=True)).decode() == text
+    except ValueError:
+        is_canonical = False
+    assert is_accepted(text) == is_canonical
 
 
 @pytest.mark.parametrize(
     "text", ["", "QQ==", "QUI=", "QUJD", "QR==", "QUJ=", "QQ", "Q===", "QQ==\n"]
 )
 def test_the_documented_pattern_is_the_rule(text: str) -> None:
-    import re
-
-    try:
-        SendRequest.model_validate({"payload": text})
-        accepted = True
-    except ValidationError:
-        accepted = False
-    assert (re.fullmatch(BASE64, text) is not None and not text.endswith("\n")) == accepted
+    assert (re.search(BASE64.replace("$", r"\Z"), text) is not None) == is_accepted(text)
 
 
 def test_what_is_refused_is_not_in_the_error() -> None:
