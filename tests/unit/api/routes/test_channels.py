@@ -20,7 +20,7 @@ async def test_the_epoch_counts_what_was_transmitted() -> None:
     async with served(epoch_period_sec=1 << 31, messages_per_epoch=50) as it:
         await it.open()
         sent = await it.send(b"hello", "room")
-        path = f"/v1/channels/room/events?limit=1&wait=10&after=0"
+        path = "/v1/channels/room/events?limit=1&wait=10&after=0"
         assert (await it.client.get(path)).json()["events"], sent.text
         epoch = epoch_view(it.service.node)
         assert epoch is not None

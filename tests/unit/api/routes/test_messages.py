@@ -35,7 +35,9 @@ async def test_a_page_takes_what_fits(count: int, pages: list[int]) -> None:
     assert [len(page) for page in await received(count, 10)] == pages
 
 
-@pytest.mark.parametrize(("limit", "pages"), [(100, [1, 1, 1]), (250, [3]), (201, [3]), (200, [2, 1])])
+@pytest.mark.parametrize(
+    ("limit", "pages"), [(100, [1, 1, 1]), (250, [3]), (201, [3]), (200, [2, 1])]
+)
 async def test_large_payloads_end_a_page(
     limit: int, pages: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
