@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -76,9 +75,3 @@ async def page_response(request: Request) -> Response:
     if ETAG in [part.strip().removeprefix("W/") for part in known.split(",")]:
         return Response(status_code=304, headers=HEADERS)
     return Response(PAGE, headers=HEADERS, media_type="text/html; charset=utf-8")
-
-
-router = APIRouter(include_in_schema=False)
-"""The one route of the page; it is no part of the API."""
-
-router.add_api_route("/", page_response, methods=["GET", "HEAD"], response_model=None)

@@ -10,28 +10,27 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from api.application import create_app
 from api.keys import KeyRing
+from api.security import wrap
+from api.serving import Server, server_config
 from api.settings import ServiceSettings
+from api.tokens import Tokens
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 """Names that the browser goes by, in the order in which they are looked for."""
-
-Wrap = Callable[[Any], ASGIApp]
-"""Puts middlewares around the application."""
 
 
 class MissingBrowserError(Exception):
@@ -121,29 +120,20 @@ def watch(page: Page) -> Watch:
 # --- Services ------------------------------------------------------------------------------------
 
 
-class _Server(uvicorn.Server):
-    """Leaves the signals to the tests."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 class LiveService:
-    """One service that listens; it can be stopped and started again at the same address.
+    """One service that listens, built as ``serve`` builds it; it can be stopped and started again at its address.
 
     Args:
         settings: Of the service; its port is chosen here.
-        wrap: What goes around its application.
+        tokens: Who may do what.
     """
 
-    def __init__(self, settings: ServiceSettings, wrap: Wrap | None = None) -> None:
+    def __init__(self, settings: ServiceSettings, tokens: Tokens) -> None:
         self._settings = settings
-        self._wrap = wrap or (lambda app: app)
-        self._server: uvicorn.Server | None = None
+        self._tokens = tokens
+        self._app: FastAPI | None = None
+        self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
-        self._app: Any = None
         self.port = 0
 
     @property
@@ -153,28 +143,25 @@ class LiveService:
 
     async def start(self) -> None:
         """Listen, and open the channels that were open."""
-        listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = listener.getsockname()[1]
+        sock = socket.create_server(("127.0.0.1", self.port))
+        self.port = sock.getsockname()[1]
         self._app = create_app(self._settings, keys=KeyRing({}))
-        config = uvicorn.Config(
-            self._wrap(self._app), log_config=None, lifespan="on", timeout_graceful_shutdown=5
-        )
-        self._server = _Server(config)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
-        while not self._server.started:
-            if self._task.done():
-                self._task.result()
-                problem = "the service did not start"
-                raise RuntimeError(problem)
-            await asyncio.sleep(0)
+        wrapped = wrap(self._app, self._settings, self._tokens)
+        self._server = Server(server_config(wrapped, self._settings), self._settings)
+        self._task = asyncio.create_task(self._run(self._app, self._server, sock))
+
+    @staticmethod
+    async def _run(app: FastAPI, server: Server, sock: socket.socket) -> None:
+        async with app.router.lifespan_context(app):
+            await server.serve([sock])
 
     async def stop(self) -> None:
-        """Close everything; harmless when repeated."""
-        server, task = self._server, self._task
-        self._server = self._task = None
-        if server is not None and task is not None:
-            self._app.state.service.begin_closing()
+        """End as the first SIGTERM ends it; harmless when repeated."""
+        app, server, task = self._app, self._server, self._task
+        self._app = self._server = self._task = None
+        if app is not None and server is not None and task is not None:
             server.should_exit = True
+            app.state.service.begin_closing()
             await task
 
 
@@ -197,11 +184,11 @@ class Lab:
     contexts: list[BrowserContext] = field(default_factory=list)
     watches: list[Watch] = field(default_factory=list)
 
-    async def serve(self, wrap: Wrap | None = None, **settings: Any) -> LiveService:
+    async def serve(self, tokens: Tokens | None = None, **settings: Any) -> LiveService:
         """Start a service with a database of its own."""
         database = f"sqlite:///{self.folder / f'{len(self.services)}.db'}"
         given = {"database": database, "node": self.network, **settings}
-        service = LiveService(ServiceSettings(**given), wrap)
+        service = LiveService(ServiceSettings(**given), tokens or Tokens())
         self.services.append(service)
         await service.start()
         return service
