@@ -135,7 +135,9 @@ async def test_a_file_crosses_a_network_that_loses_a_fifth(lab: Lab) -> None:
         assert seen.hosts == {f"127.0.0.1:{service.port}"}
     if PICTURE in os.environ:
         await send_file(alice, "photographs.zip", b"PK\3\4" + payload(60 * SEGMENT_BYTES, seed=2))
-        await expect(sent(alice, "photographs.zip").locator(".end")).to_have_text("waits for the budget")
+        await expect(sent(alice, "photographs.zip").locator(".end")).to_have_text(
+            "waits for the budget"
+        )
         await expect(sent(alice, "photographs.zip").locator('[data-s="3"]').nth(9)).to_be_visible()
         await alice.set_viewport_size({"width": 1280, "height": 800})
         await alice.evaluate("document.activeElement.blur()")
