@@ -7,7 +7,7 @@ Spec: ARCHITECTURE, Command line and REST; RFC 9457.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import chain
 from typing import Any, Final
@@ -82,7 +82,7 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
     app.add_exception_handler(ReliableChannelError, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_status)
-    app.add_middleware(FaultMiddleware)
+    app.add_middleware(FaultMiddleware, answered=service.metrics.request_answered)
     app.add_middleware(RawPathMiddleware)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
@@ -138,35 +138,46 @@ def allowed_methods(request: Request) -> list[str]:
 
 
 class FaultMiddleware:
-    """Answers with a problem document where the service has a fault; the log has its traceback.
+    """Answers with a problem document where the service has a fault, and counts all answers.
 
     Args:
         app: What may fail.
+        answered: Is told method, route and status of each answer.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, answered: Callable[[str, str, int], None]) -> None:
         self._app = app
+        self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; a response that has begun is left to break off."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        has_begun = False
+        status = 0
 
         async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         except Exception as error:
-            if has_begun:
+            if status:
                 raise
             problem = problem_of(error, instance=shown_path(scope))
             log_problem(problem, scope["method"], error)
-            await problem_response(problem)(scope, receive, send)
+            await problem_response(problem)(scope, receive, watched)
+        finally:
+            if status:
+                self._answered(scope["method"], route_of(scope), status)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the template of the path that was asked for; empty where no route matched."""
+    return str(getattr(scope.get("route"), "path_format", ""))
 
 
 # --- OpenAPI -------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ _KINDS: Final = (
     ProblemType("bad-request", 400, "The request cannot be read"),
     ProblemType("unauthorized", 401, "A valid bearer token is needed"),
     ProblemType("forbidden", 403, "The token does not allow this"),
+    ProblemType("origin-not-allowed", 403, "The page's origin is not allowed"),
     ProblemType("not-found", 404, "There is nothing at this path"),
     ProblemType("method-not-allowed", 405, "The path does not take this method"),
     ProblemType("not-acceptable", 406, "The answer cannot be had in this form"),
@@ -72,6 +73,7 @@ _KINDS: Final = (
     ProblemType("payload-too-large", 413, "The request's body is too large"),
     ProblemType("uri-too-long", 414, "The request's address is too long"),
     ProblemType("unsupported-media-type", 415, "The body is of a type that is not read here"),
+    ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("invalid-request", 422, "The request has fields that are missing or wrong"),
     ProblemType("rate-limited", 429, "Too many requests", 1),
     ProblemType("origin-not-allowed", 403, "The page's origin is not allowed"),
@@ -134,6 +136,7 @@ PROBLEM_TYPES: Final[dict[type[Exception], ProblemType]] = {
         (errors.EmptyPayloadError, "empty-payload"),
         (errors.InvalidPayloadError, "invalid-payload"),
         (errors.MessageTooLargeError, "message-too-large"),
+        (errors.IdempotencyConflictError, "idempotency-conflict"),
         (errors.RemoteProtocolError, "internal-error"),
         (errors.DecodeError, "internal-error"),
         (errors.InvalidSegmentError, "internal-error"),
@@ -175,6 +178,7 @@ _STATUS_KINDS: Final[Mapping[int, str]] = {
     413: "payload-too-large",
     414: "uri-too-long",
     415: "unsupported-media-type",
+    421: "host-not-allowed",
     422: "invalid-request",
     429: "rate-limited",
     431: "headers-too-large",
@@ -279,9 +283,10 @@ def problem_of(error: Exception, *, instance: str = "") -> Problem:
     for parent, names in _EXTRA_MEMBERS.items():
         if isinstance(error, parent):
             extra |= {name: getattr(error, name) for name in names}
+    text = errors.one_line(error)
     return make_problem(
         kind.name,
-        errors.one_line(error),
+        text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 3] + "...",
         instance=instance,
         extra=extra,
         retry_after_sec=getattr(error, "retry_after_sec", None),
@@ -327,6 +332,9 @@ def invalid_request(found: Sequence[Mapping[str, Any]], *, instance: str = "") -
         extra={"errors": listed[:MAX_LISTED_ERRORS]},
     )
 
+
+MAX_DETAIL: Final = 800
+"""Characters of a detail: an id in a path may be as long as a path."""
 
 MAX_LISTED_ERRORS: Final = 20
 """A body can be wrong in more places than anybody reads."""

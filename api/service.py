@@ -100,6 +100,7 @@ class Service:
         self.metrics.streams = self.streams
         self._keys = keys
         self._state: State = "starting"
+        self._started = asyncio.Event()
         self._entries: dict[str, Entry] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(MAX_OPENING)
@@ -257,12 +258,18 @@ class Service:
     def _become_ready(self) -> None:
         if self._state == "starting":
             self._state = "ready"
+            self._started.set()
             logger.info("ready; channels open: %d", len(self.channels))
+
+    async def wait_started(self) -> None:
+        """Return when each kept channel was tried once, or shutdown has begun."""
+        await self._started.wait()
 
     def begin_closing(self) -> None:
         """Refuse new work and let streams and sockets end; harmless when repeated."""
         self._state = "closing"
         self.closing.set()
+        self._started.set()
 
     async def close(self) -> None:
         """Close channels, node and store; what is being stored is stored, what is open goes on with the next start."""
@@ -374,9 +381,9 @@ class Service:
 
     async def _purge_kept(self, channel_id: str) -> None:
         """Forget the state of a channel that nobody has open."""
+        kept = await self.store.acquire_channel(channel_id)
         try:
-            known = await self.store.acquire_channel(channel_id)
-            if not known:
+            if not any(kept.values()):
                 raise ChannelNotFoundError(channel_id)
             await self.store.purge_channel(channel_id)
         finally:
@@ -437,6 +444,7 @@ class Service:
             entry.tried.set()
         else:
             entry.task = self._spawn(self._keep_opening(channel_id, entry, entry.request))
+            entry.task.set_name(f"reliable-channel {channel_id} opening")
 
     async def _keep_opening(self, channel_id: str, entry: Entry, request: ChannelRequest) -> None:
         """Try to open a channel until it is open or no longer wanted."""

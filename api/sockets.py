@@ -11,18 +11,19 @@ Spec: RFC 6455; RELIABLE-CHANNEL-API, send and events.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
+import json
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from api.problems import invalid_request, make_problem, problem_of, problem_response
+from api.models import SendRequest
+from api.problems import Problem, invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
+    MAX_BACKLOG_BYTES,
     EndName,
     EventReader,
     StreamEnd,
@@ -54,6 +55,11 @@ END_CODES: Final[dict[EndName, int]] = {
 """Status codes of RFC 6455 and its registry."""
 
 POLICY_VIOLATION: Final = 1008
+NO_CLOSE_FRAME: Final = 1006
+"""Codes of RFC 6455 that are no `StreamEnd`'s."""
+
+MAX_FRAME_ID: Final = 255
+"""Characters of a frame's id."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,30 +94,14 @@ class SocketService(StreamingService, Protocol):
         """Do nothing if channels can be used, or raise what is the matter."""
 
 
-class SendFrame(BaseModel):
+class SendFrame(SendRequest):
     """A frame that sends a message."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        hide_input_in_errors=True,
-    )
-
     type: Literal["send"]
-    id: str = Field(min_length=1, max_length=255)
-    payload: str
-    ephemeral: bool = False
+    id: str = Field(min_length=1, max_length=MAX_FRAME_ID)
+    """The client's own; its answer has the same."""
     idempotency_key: str | None = None
-
-    def content(self) -> bytes:
-        """Return the payload.
-
-        Raises:
-            binascii.Error: It is not base64.
-        """
-        return base64.b64decode(self.payload.encode("ascii", "replace"), validate=True)
+    """As the header ``Idempotency-Key``."""
 
 
 class Closing(NamedTuple):
@@ -130,7 +120,11 @@ async def socket_route(websocket: WebSocket) -> None:
         after = websocket.query_params.get("after")
         begin = None if after is None else parse_cursor(after, "after")
         reader = EventReader(
-            channel, after=begin, kind="websocket", streams=streams_of(websocket, service)
+            channel,
+            after=begin,
+            kind="websocket",
+            streams=streams_of(websocket, service),
+            max_backlog_bytes=MAX_BACKLOG_BYTES,
         )
         try:
             await check_cursor(channel, begin)
@@ -169,46 +163,59 @@ class ChannelSocket:
     max_frame_bytes: int
     send_timeout_sec: float = SEND_TIMEOUT_SEC
 
+    _sends: set[asyncio.Task[None]] = field(default_factory=set)
+    _stuck: asyncio.Event = field(default_factory=asyncio.Event)
+
     async def run(self) -> None:
         """Serve until the channel, the service or the client ends it."""
-        closing: Closing | None = None
         tasks: list[asyncio.Task[Closing | None]] = []
+        closing: Closing | None = None
         try:
             await self.websocket.accept()
-            tasks = [asyncio.ensure_future(work) for work in (self._events(), self._frames())]
+            works = (self._events(), self._frames(), self._until_stuck())
+            tasks = [asyncio.ensure_future(work) for work in works]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             closing = next((end for task in done if (end := task.result()) is not None), None)
         except WebSocketDisconnect:
-            pass  # the client went
-        except TimeoutError:
-            logger.info("a socket took no bytes for %g s and was closed", self.send_timeout_sec)
+            logger.debug("the client of a socket has gone")
         finally:
-            for task in tasks:
+            everything = [*tasks, *self._sends]
+            for task in everything:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*everything, return_exceptions=True)
             await self.reader.close()
         if closing is not None:
             await self._close(closing)
 
     async def _close(self, closing: Closing) -> None:
-        if self.websocket.application_state is not WebSocketState.CONNECTED:
-            return
+        """Say why it ends, where that can still be said."""
         reason = closing.reason.encode()[:MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
-        try:
-            async with asyncio.timeout(self.send_timeout_sec):
-                await self.websocket.close(closing.code, reason)
-        except (TimeoutError, WebSocketDisconnect, RuntimeError):
-            logger.debug("a socket was gone before it was closed")
+        if self._is_connected():
+            with suppress(TimeoutError, WebSocketDisconnect):
+                async with asyncio.timeout(self.send_timeout_sec):
+                    await self.websocket.close(closing.code, reason)
+
+    def _is_connected(self) -> bool:
+        return self.websocket.application_state is WebSocketState.CONNECTED
 
     async def _write(self, body: dict[str, Any]) -> None:
-        """Send a frame.
+        """Send a frame; where the client takes no bytes, everything ends.
 
         Raises:
-            TimeoutError: The client takes no bytes.
-            WebSocketDisconnect: It has gone.
+            WebSocketDisconnect: The client has gone.
         """
-        async with asyncio.timeout(self.send_timeout_sec):
-            await self.websocket.send_text(to_text(body))
+        if not self._is_connected():
+            raise WebSocketDisconnect(NO_CLOSE_FRAME)
+        try:
+            async with asyncio.timeout(self.send_timeout_sec):
+                await self.websocket.send_text(to_text(body))
+        except TimeoutError:
+            self._stuck.set()
+            raise WebSocketDisconnect(NO_CLOSE_FRAME) from None
+
+    async def _until_stuck(self) -> None:
+        await self._stuck.wait()
+        logger.info("a socket took no bytes for %g s and was closed", self.send_timeout_sec)
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -226,56 +233,64 @@ class ChannelSocket:
     async def _frames(self) -> Closing | None:
         """Take frames; return why no more are taken, or None when the client went."""
         bad = 0
-        room = asyncio.Semaphore(MAX_SENDS_IN_FLIGHT)
-        async with asyncio.TaskGroup() as sends:
-            while True:
-                message = await self.websocket.receive()
-                if message["type"] == "websocket.disconnect":
-                    return None
-                frame = await self._read(message.get("text"))
-                if frame is None:
-                    bad += 1
-                    if bad >= MAX_BAD_FRAMES:
-                        return Closing(POLICY_VIOLATION, f"{bad} frames that cannot be read")
-                    continue
-                bad = 0
-                await room.acquire()
-                task = sends.create_task(self._send(frame))
-                task.add_done_callback(lambda _: room.release())
+        while True:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return None
+            frame = await self._read(message.get("text"))
+            if frame is None:
+                bad += 1
+                if bad == MAX_BAD_FRAMES:
+                    return Closing(POLICY_VIOLATION, f"{bad} frames in a row that cannot be read")
+                continue
+            bad = 0
+            if not self.may_send:
+                await self._refuse(frame.id, make_problem("forbidden", "the token may only read"))
+                continue
+            if len(self._sends) >= MAX_SENDS_IN_FLIGHT:
+                await asyncio.wait(self._sends, return_when=asyncio.FIRST_COMPLETED)
+            task = asyncio.ensure_future(self._send(frame))
+            self._sends.add(task)
+            task.add_done_callback(self._sends.discard)
 
     async def _read(self, text: str | None) -> SendFrame | None:
         """Return what a frame asks for; answer it with a problem where it cannot be read."""
+        frame_id = None
         if text is None:
             problem = make_problem("bad-request", "send text frames, each one JSON object")
         elif len(text) > self.max_frame_bytes or len(text.encode()) > self.max_frame_bytes:
-            problem = make_problem(
-                "payload-too-large", f"a frame has at most {self.max_frame_bytes} bytes"
-            )
+            detail = f"a frame has at most {self.max_frame_bytes} bytes"
+            problem = make_problem("payload-too-large", detail)
         else:
             try:
                 return SendFrame.model_validate_json(text)
             except ValidationError as error:
+                frame_id = id_of(text)
                 problem = invalid_request(error.errors(include_input=False, include_url=False))
-        await self._write({"type": "problem", "id": None, "problem": problem.to_json()})
+        await self._refuse(frame_id, problem)
         return None
 
     async def _send(self, frame: SendFrame) -> None:
-        """Send one message and answer its frame."""
-        if not self.may_send:
-            problem = make_problem("forbidden", "this token may read and not send")
-        else:
+        """Send one message and answer its frame; whoever has gone misses the answer only."""
+        with suppress(WebSocketDisconnect):
             try:
                 request_id = await self.channel.send_nowait(
-                    frame.content(),
-                    ephemeral=frame.ephemeral,
-                    idempotency_key=frame.idempotency_key,
+                    frame.payload, ephemeral=frame.ephemeral, idempotency_key=frame.idempotency_key
                 )
-            except binascii.Error:
-                problem = make_problem("invalid-payload", "payload is not base64")
             except ReliableChannelError as error:
-                problem = problem_of(error)
+                await self._refuse(frame.id, problem_of(error))
             else:
-                body = {"type": "accepted", "id": frame.id, "requestId": request_id}
-                await self._write(body)
-                return
-        await self._write({"type": "problem", "id": frame.id, "problem": problem.to_json()})
+                await self._write({"type": "accepted", "id": frame.id, "requestId": request_id})
+
+    async def _refuse(self, frame_id: str | None, problem: Problem) -> None:
+        await self._write({"type": "problem", "id": frame_id, "problem": problem.to_json()})
+
+
+def id_of(text: str) -> str | None:
+    """Return the id of a frame that is wrong otherwise, where it has one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    frame_id = found.get("id") if isinstance(found, dict) else None
+    return frame_id if isinstance(frame_id, str) and len(frame_id) <= MAX_FRAME_ID else None

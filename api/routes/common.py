@@ -20,6 +20,8 @@ EVERYWHERE: Final = (
     "bad-request",
     "unauthorized",
     "forbidden",
+    "origin-not-allowed",
+    "host-not-allowed",
     "invalid-request",
     "rate-limited",
     "headers-too-large",

@@ -1,6 +1,7 @@
-"""Health, liveness and metrics: what monitors ask.
+"""Health, liveness and metrics, which monitors ask, and the page for people.
 
-They answer in every state of the service. Nothing here counts or judges; that is `api.health` and `api.metrics`.
+All answer in every state of the service. Nothing here counts or judges; that is `api.health` and
+`api.metrics`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Depends, Response
 from starlette.responses import JSONResponse
 
 from api.health import health_body, live_body
+from api.page import page_response
 from api.routes.common import running_service
 from api.service import Service
 
@@ -27,6 +29,8 @@ HEALTH_EXAMPLE: Final = {
     "store": {"status": "ok", "lastCommitAt": "2026-01-31T12:00:00.000000Z"},
     "channels": [{"channelId": "room", "state": "open"}],
 }
+
+router.add_api_route("/", page_response, include_in_schema=False)
 
 
 def _json(description: str, example: dict[str, Any]) -> dict[str, Any]:

@@ -234,6 +234,16 @@ def request_problems(journals: Sequence[Journal]) -> list[str]:
     return problems
 
 
+def key_problems(journals: Sequence[Journal]) -> list[str]:
+    """Say where more than one message was sent under one idempotency key."""
+    return [
+        f"{journal.sender_id}: {count} messages were sent under the key {key!r}"
+        for journal in journals
+        for key, count in Counter(step.key for step in journal.sent()).items()
+        if key and count > 1
+    ]
+
+
 def sequence_problems(journals: Sequence[Journal]) -> list[str]:
     """Say where the durable events of a participant are not numbered from 1 without gaps."""
     return [
@@ -413,6 +423,7 @@ def problems_of(
         "delivery": delivery_problems(journals, excused=excused),
         "order": order_problems(journals, excused=excused),
         "requests": request_problems(journals),
+        "keys": key_problems(journals),
         "sequence": sequence_problems(journals),
         "shown": shown_problems(journals),
         "wraps": wrap_problems(journals),

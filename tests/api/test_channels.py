@@ -221,7 +221,7 @@ async def test_open_channels_are_open_again_after_a_restart(tmp_path: Path) -> N
         sent = await it.send(b"hello", "a/b")
         await it.client.delete(path_of("closed"))
     async with served(database=database, keys={"A": KEY}) as it:
-        await it.until_ready()
+        await it.service.wait_started()
         listed = (await it.client.get("/v1/channels")).json()
         assert [channel["channelId"] for channel in listed["channels"]] == ["zebra", "a/b"]
         assert (await it.client.get(sent.headers["location"])).json()["state"] == "open"
@@ -235,7 +235,7 @@ async def test_a_channel_that_cannot_be_opened_stops_no_other(tmp_path: Path) ->
         await it.open("plain")
         await it.open("secret", encryption={"scheme": "aes-256-gcm", "keyRef": "A"})
     async with served(database=database) as it:
-        await it.until_ready()
+        await it.service.wait_started()
         listed = (await it.client.get("/v1/channels")).json()
         assert [channel["channelId"] for channel in listed["channels"]] == ["plain"]
         assert [channel["channelId"] for channel in listed["unavailable"]] == ["secret"]
@@ -254,7 +254,7 @@ async def test_a_channel_that_somebody_else_has_opens_when_it_is_free(tmp_path: 
     async with open_store(database) as other:
         await other.acquire_channel("room")
         async with served(database=database) as it:
-            await it.until_ready()
+            await it.service.wait_started()
             assert (await it.client.get(path_of())).status_code == 503
             taken = await it.open()
             assert (taken.status_code, problem_name(taken)) == (409, "channel-exists")
@@ -269,7 +269,7 @@ async def test_kept_settings_that_cannot_be_read_are_reported(tmp_path: Path) ->
         await it.open()
         await it.service.registry.put("newer", '{"channelId":"newer","colour":"red"}')
     async with served(database=database) as it:
-        await it.until_ready()
+        await it.service.wait_started()
         answer = await it.client.get(path_of("newer"))
         assert (answer.status_code, problem_name(answer)) == (503, "channel-unavailable")
         assert (await it.client.get(path_of())).status_code == 200

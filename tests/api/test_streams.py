@@ -153,16 +153,20 @@ async def test_a_reader_that_never_reads_is_let_go_and_holds_nothing_up(
     alice, bob = ends
     app = small_app(SmallService(channels={"room": bob}), send_timeout_sec=0.2)
     big = bytes(60_000)
-    async with running(app) as port, EventClient(port, receive_buffer=4096):
-        async with EventClient(port, "?after=0") as quick, bob.events() as heard:
-            sent = 0
-            while app.state.streams.ended["sse", "stream:left"] == 0:
-                await alice.send(big, ephemeral=True)
-                await anext(heard)
-                sent += 1
-                [frame] = await quick.take(1)
-                assert frame.id == str(sent)
-            assert app.state.streams.open["sse"] == 1
+    async with (
+        running(app) as port,
+        EventClient(port, receive_buffer=4096),
+        EventClient(port, "?after=0") as quick,
+        bob.events() as heard,
+    ):
+        sent = 0
+        while app.state.streams.ended["sse", "stream:left"] == 0:
+            await alice.send(big, ephemeral=True)
+            await anext(heard)
+            sent += 1
+            [frame] = await quick.take(1)
+            assert frame.id == str(sent)
+        assert app.state.streams.open["sse"] == 1
 
 
 async def test_heartbeats_are_comments(ends: tuple[ReliableChannel, ReliableChannel]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -61,17 +60,12 @@ class Served:
         self, payload: bytes, channel_id: str = "room", **headers: str
     ) -> httpx.Response:
         """Send a message as raw bytes; ``idempotency_key="a"`` is a header."""
-        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        more = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         return await self.client.post(
             f"{path_of(channel_id)}/messages",
             content=payload,
-            headers={"Content-Type": "application/octet-stream"} | more,
+            headers={b"Content-Type": b"application/octet-stream"} | more,
         )
-
-    async def until_ready(self) -> None:
-        """Wait until each kept channel was tried once."""
-        while self.service.state == "starting":
-            await asyncio.sleep(0)
 
 
 def channel_body(

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from api.errors import ChannelNotFoundError
 from api.readers import OpenStreams
 from api.streaming import event_response, poll_events
 from messaging_adapter import NodeConfig, WakuNode, create_node
@@ -54,7 +55,12 @@ class SmallService:
 
     def get(self, channel_id: str) -> ReliableChannel:
         """Return a channel of the service."""
+        if channel_id not in self.channels:
+            raise ChannelNotFoundError(channel_id)
         return self.channels[channel_id]
+
+    def check_ready(self) -> None:
+        """Do nothing: it is."""
 
 
 def small_app(
