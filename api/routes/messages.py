@@ -34,6 +34,7 @@ from api.routes.common import (
     content_type,
     problems,
 )
+from api.service import Service
 from reliable_channel import MessageReceivedEvent, ReliableChannel
 
 router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["messages"])
