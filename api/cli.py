@@ -214,7 +214,7 @@ def serve(
         typer.Option(help="Only 1: a channel is driven by one process.", show_default=False),
     ] = None,
 ) -> None:
-    """Serve channels over HTTP: REST, event streams, a page to look at.
+    """Serve channels over HTTP, and a page to look at.
 
     Options beat environment variables (RELIABLE_CHANNEL_PORT and so on), which beat the file. SIGTERM and Ctrl-C end it
     when what is under way is done, a second one at once.

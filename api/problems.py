@@ -283,9 +283,10 @@ def problem_of(error: Exception, *, instance: str = "") -> Problem:
     for parent, names in _EXTRA_MEMBERS.items():
         if isinstance(error, parent):
             extra |= {name: getattr(error, name) for name in names}
+    text = errors.one_line(error)
     return make_problem(
         kind.name,
-        errors.one_line(error),
+        text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 3] + "...",
         instance=instance,
         extra=extra,
         retry_after_sec=getattr(error, "retry_after_sec", None),
@@ -331,6 +332,9 @@ def invalid_request(found: Sequence[Mapping[str, Any]], *, instance: str = "") -
         extra={"errors": listed[:MAX_LISTED_ERRORS]},
     )
 
+
+MAX_DETAIL: Final = 800
+"""Characters of a detail: an id in a path may be as long as a path."""
 
 MAX_LISTED_ERRORS: Final = 20
 """A body can be wrong in more places than anybody reads."""

@@ -138,8 +138,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         )[0]
         sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        known = error.errno and not isinstance(error, socket.gaierror)
-        reason = os.strerror(error.errno) if known else error.strerror or str(error)
+        reason = error.strerror or str(error)
+        if error.errno and not isinstance(error, socket.gaierror):
+            reason = os.strerror(error.errno)  # without the address, which stands there already
         where = f"{shown_host(host)}:{port}"
         problem = f"cannot listen on {where}: {reason}; choose others with --host and --port"
         raise ServeFailedError(problem) from error
@@ -265,6 +266,11 @@ class Stop:
         self.begin_closing = begin_closing
         self._deadline: asyncio.TimerHandle | None = None
 
+    @property
+    def deadline(self) -> float | None:
+        """When the process ends all the same, in the loop's time; None before a signal and after the end."""
+        return None if self._deadline is None else self._deadline.when()
+
     def __call__(self, number: int) -> None:
         """Take note of a signal."""
         name = signal.Signals(number).name
@@ -282,6 +288,7 @@ class Stop:
         """Have nothing end the process any more."""
         if self._deadline is not None:
             self._deadline.cancel()
+            self._deadline = None
 
 
 def end_now(code: int, why: str) -> None:

@@ -62,7 +62,7 @@ class ServeProcess:
         log: Its standard error, a file.
     """
 
-    def __init__(self, process: subprocess.Popen[str], url: str, log: IO[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], url: str, log: IO[bytes]) -> None:
         self.process = process
         self.url = url
         self._log = log
@@ -78,8 +78,9 @@ class ServeProcess:
 
     def log(self) -> list[str]:
         """Return the lines that it has logged by now."""
-        self._log.seek(0)
-        return self._log.read().splitlines()
+        # The file's position is the process's too: reading must not move it.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode().splitlines()
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
@@ -101,7 +102,7 @@ class ServeProcess:
 def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[ServeProcess]:
     """Start a service on a free port, and end it at once if the test has not."""
     with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as log,
+        tempfile.TemporaryFile() as log,
         subprocess.Popen(
             [*COMMAND, "--port", "0", *arguments],
             cwd=ROOT,
