@@ -134,16 +134,16 @@ async def test_opening_again_with_other_settings_is_a_conflict() -> None:
         assert answer.json()["differences"] == ["senderId", "sds"]
 
 
-async def test_two_opens_at_once_make_one_channel() -> None:
-    async with served(database="memory://") as it:
+async def test_two_opens_at_once_make_one_channel(tmp_path: Path) -> None:
+    async with served(database=f"sqlite:///{tmp_path}/a.db") as it:  # opening has to wait for a file
         same = await asyncio.gather(*(it.open() for _ in range(5)))
         assert sorted(answer.status_code for answer in same) == [200, 200, 200, 200, 201]
         others = await asyncio.gather(*(it.open("hall", name) for name in ("alice", "bob")))
         assert sorted(answer.status_code for answer in others) == [201, 409]
 
 
-async def test_no_more_channels_than_allowed() -> None:
-    async with served(max_channels=2) as it:
+async def test_no_more_channels_than_allowed(tmp_path: Path) -> None:
+    async with served(max_channels=2, database=f"sqlite:///{tmp_path}/a.db") as it:
         answers = await asyncio.gather(*(it.open(name) for name in "abc"))
         assert sorted(answer.status_code for answer in answers) == [201, 201, 409]
         refused = next(answer for answer in answers if answer.status_code == 409)
