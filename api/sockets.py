@@ -15,7 +15,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -102,6 +102,15 @@ class SendFrame(SendRequest):
     """The client's own; its answer has the same."""
     idempotency_key: str | None = None
     """As the header ``Idempotency-Key``."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what a text frame holds.
+
+        Raises:
+            ValidationError: It is no such frame.
+        """
+        return cls.model_validate_json(text, by_alias=True, by_name=False)
 
 
 class Closing(NamedTuple):
@@ -263,7 +272,7 @@ class ChannelSocket:
             problem = make_problem("payload-too-large", detail)
         else:
             try:
-                return SendFrame.model_validate_json(text)
+                return SendFrame.read(text)
             except ValidationError as error:
                 frame_id = id_of(text)
                 problem = invalid_request(error.errors(include_input=False, include_url=False))

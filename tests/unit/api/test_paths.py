@@ -28,6 +28,7 @@ from api.paths import (
         (b"/%ff/%", "/%FF/%25"),
         ("/ü".encode(), "/%C3%BC"),
         (b"//x/", "//x/"),
+        (b"/v1/channels/room-1_2.~", "/v1/channels/room-1_2.~"),
         (b"/", "/"),
     ],
 )
