@@ -25,6 +25,7 @@ from pydantic import (
     create_model,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from reliable_channel import (
@@ -250,6 +251,44 @@ def _given(model: BaseModel | None) -> dict[str, Any]:
     return {} if model is None else model.model_dump(exclude_unset=True, by_alias=False)
 
 
+REQUEST_ID: Final = "5f1d7a09c3e24b86"
+
+ACCEPTED_EXAMPLE: Final[JsonDict] = {"requestId": REQUEST_ID}
+
+PAGE_EXAMPLE: Final[JsonDict] = {
+    "messages": [
+        {
+            "sequence": 7,
+            "payload": "aGVsbG8=",
+            "senderId": "bob",
+            "messageId": "0x8a3c",
+            "receivedAt": "2026-01-31T12:00:00.000000Z",
+            "ephemeral": False,
+            "late": False,
+        }
+    ],
+    "next": 7,
+}
+
+REQUEST_EXAMPLE: Final[JsonDict] = {
+    "requestId": REQUEST_ID,
+    "state": "delivered",
+    "final": True,
+    "ephemeral": False,
+    "error": None,
+    "recipients": ["bob"],
+    "segments": [
+        {
+            "id": f"{REQUEST_ID}:1",
+            "messageId": "0x8a3c",
+            "state": "acknowledged",
+            "transmissions": 1,
+        }
+    ],
+}
+"""What the description of the routes shows."""
+
+
 # --- Answers -------------------------------------------------------------------------------------
 
 
@@ -310,6 +349,8 @@ class ChannelList(WireModel):
 class Accepted(WireModel):
     """A message that is stored and will be sent."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [ACCEPTED_EXAMPLE]})
+
     request_id: str
     """What its events carry."""
 
@@ -365,6 +406,8 @@ class ReceivedMessage(WireModel):
 class MessagePage(WireModel):
     """Received messages in order."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [PAGE_EXAMPLE]})
+
     messages: list[ReceivedMessage]
     next: int
     """What to give as `after` for what follows; it grows even when no message was among the events read."""
@@ -390,6 +433,8 @@ class SegmentView(WireModel):
 
 class RequestView(WireModel):
     """How far a request is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [REQUEST_EXAMPLE]})
 
     request_id: str
     state: Literal["open", "sent", "delivered", "send-error", "delivery-error"]

@@ -15,9 +15,12 @@ from pydantic.alias_generators import to_camel
 
 from api.models import (
     BASE64,
+    Accepted,
     ChannelRequest,
+    MessagePage,
     ProblemDocument,
     RateLimitModel,
+    RequestView,
     SdsModel,
     SegmentationModel,
     SendRequest,
@@ -181,3 +184,9 @@ def test_segment_states_are_those_of_the_wire(state: SegmentState) -> None:
 def test_problem_documents_may_have_members_of_their_own() -> None:
     document = ProblemDocument(type="/problems/x", title="X", status=410, oldest=7)  # type: ignore[call-arg]
     assert document.model_dump(exclude_none=True)["oldest"] == 7
+
+
+@pytest.mark.parametrize("model", [Accepted, MessagePage, RequestView])
+def test_examples_of_the_description_fit_their_models(model: type[BaseModel]) -> None:
+    (example,) = model.model_json_schema()["examples"]
+    assert model.model_validate(example).model_dump(mode="json") == example
