@@ -153,6 +153,96 @@ DATABASE = typer.Option(
 
 
 @app.command()
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on; 127.0.0.1 by default.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port; 0 takes a free one, which is printed.", show_default=False),
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="URL of the database.", show_default=False)
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="URL of the messaging node.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with settings.", show_default=False, readable=False),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say whether the settings are usable, and end.")
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Who may read and write.", show_default=False, readable=False),
+    ] = None,
+    keys_file: Annotated[
+        Path | None,
+        typer.Option(help="Encryption keys by name.", show_default=False, readable=False),
+    ] = None,
+    allow_insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-insecure",
+            help="Listen beyond this machine without tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin whose pages may call; repeatable.", show_default=False),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Further name of this service; repeatable.", show_default=False),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error.", show_default=False)
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text or json.", show_default=False)
+    ] = None,
+    shutdown_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds that requests may take at the end.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Only 1: a channel is driven by one process.", show_default=False),
+    ] = None,
+) -> None:
+    """Serve channels over HTTP, and a page to look at.
+
+    Options beat environment variables (RELIABLE_CHANNEL_PORT and so on), which beat the file. SIGTERM and Ctrl-C end it
+    when what is under way is done, a second one at once.
+    """
+    from api.settings import load_settings
+
+    flags = {
+        "host": host,
+        "port": port,
+        "database": database,
+        "node": node,
+        "token_file": token_file,
+        "keys_file": keys_file,
+        "allow_insecure": allow_insecure,
+        "cors_origins": cors_origin,
+        "allowed_hosts": allowed_host,
+        "log_level": log_level,
+        "log_format": log_format,
+        "shutdown_timeout_sec": shutdown_timeout,
+        "workers": workers,
+    }
+    settings = load_settings(flags, os.environ, config)
+    from api.serving import run_check, run_serve
+
+    (run_check if check else run_serve)(settings, os.environ)
+
+
+@app.command()
 def inspect(
     database: Annotated[str, DATABASE],
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,

@@ -7,14 +7,14 @@ hold no more than a bounded number of clients in memory. Nothing here reads a cl
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.refusal import Refusal, refuse
+from api.problems import Problem, make_problem
+from api.refusal import refuse, shown_path
 
 MAX_CLIENTS: Final = 10_000
 """Clients whose requests are counted at once; beyond it the one that was quiet for longest is forgotten."""
@@ -46,11 +46,11 @@ class SizeLimits:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
         elif header_bytes(scope) > self.max_header_bytes:
-            await refuse(self._headers_too_large(), scope, receive, send)
+            await refuse(self._headers_too_large(scope), scope, receive, send)
         elif scope["type"] == "websocket":
             await self.app(scope, receive, send)
         elif announced_bytes(scope) > self.max_body_bytes:
-            await refuse(self._body_too_large(), scope, receive, send)
+            await refuse(self._body_too_large(scope), scope, receive, send)
         else:
             await self._count(scope, receive, send)
 
@@ -81,15 +81,15 @@ class SizeLimits:
             if received <= self.max_body_bytes:
                 raise
         if received > self.max_body_bytes and not started:
-            await refuse(self._body_too_large(), scope, receive, send)
+            await refuse(self._body_too_large(scope), scope, receive, send)
 
-    def _body_too_large(self) -> Refusal:
+    def _body_too_large(self, scope: Scope) -> Problem:
         detail = f"a body may have {self.max_body_bytes} bytes (setting max_body_bytes)"
-        return Refusal(413, "payload-too-large", "The request's body is too large", detail)
+        return make_problem("payload-too-large", detail, instance=shown_path(scope))
 
-    def _headers_too_large(self) -> Refusal:
+    def _headers_too_large(self, scope: Scope) -> Problem:
         detail = f"request line and headers may have {self.max_header_bytes} bytes together (setting max_header_bytes)"
-        return Refusal(431, "headers-too-large", "The request's headers are too large", detail)
+        return make_problem("headers-too-large", detail, instance=shown_path(scope))
 
 
 def header_bytes(scope: Scope) -> int:
@@ -163,15 +163,13 @@ class RateLimit:
         if not wait:
             await self.app(scope, receive, send)
             return
-        refusal = Refusal(
-            429,
-            "rate-limited",
-            "Too many requests",
+        detail = (
             f"{self.buckets.rate:g} requests a second are allowed (setting requests_per_second); "
-            "wait as Retry-After says",
-            {"retry-after": str(math.ceil(wait))},
+            "wait as Retry-After says"
         )
-        await refuse(refusal, scope, receive, send)
+        path = shown_path(scope)
+        problem = make_problem("rate-limited", detail, instance=path, retry_after_sec=wait)
+        await refuse(problem, scope, receive, send)
 
 
 def address_of(scope: Scope) -> str:

@@ -25,6 +25,10 @@ MAX_TEXT: Final = 2_000
 """Characters of one message that are written."""
 
 
+NEEDLESS: Final = "ASGI callable returned without completing handshake."
+"""uvicorn says so of every WebSocket that is refused with a document; the request log has a line for it."""
+
+
 def printable(text: str, limit: int = MAX_TEXT) -> str:
     """Return a text as one line: what is no printable character is escaped, what is too long cut off."""
     if len(text) > limit:
@@ -76,6 +80,11 @@ def moment(record: logging.LogRecord) -> str:
     return made.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def is_needed(record: logging.LogRecord) -> bool:
+    """Say whether a line of others tells something that no line of ours does."""
+    return record.msg != NEEDLESS
+
+
 def configure_logging(
     level: str, log_format: Literal["text", "json"], stream: TextIO | None = None
 ) -> None:
@@ -94,6 +103,7 @@ def configure_logging(
     for name in TALKATIVE:
         logger = logging.getLogger(name)
         logger.handlers.clear()
+        logger.filters[:] = [is_needed]
         logger.propagate = True
         quiet = max(logging.WARNING, root.level) if level != "debug" else logging.NOTSET
         logger.setLevel(quiet)

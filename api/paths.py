@@ -8,11 +8,15 @@ Spec: RFC 3986, sections 2.4 and 6.2.2.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+PLAIN: Final = re.compile(rb"[A-Za-z0-9_.~/-]*")
+"""Paths that are canonical as they are; most are."""
 
 MAX_SHOWN: Final = 400
 """Characters of a path in a log line or a problem document."""
@@ -20,6 +24,8 @@ MAX_SHOWN: Final = 400
 
 def canonical_path(raw: bytes) -> str:
     """Return a raw path with each segment in one spelling: what need not be encoded is not."""
+    if PLAIN.fullmatch(raw):
+        return raw.decode()
     return "/".join(quote(unquote_to_bytes(part), safe="") for part in raw.split(b"/"))
 
 

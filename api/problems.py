@@ -76,11 +76,13 @@ _KINDS: Final = (
     ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("invalid-request", 422, "The request has fields that are missing or wrong"),
     ProblemType("rate-limited", 429, "Too many requests", 1),
+    ProblemType("origin-not-allowed", 403, "The page's origin is not allowed"),
+    ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("headers-too-large", 431, "The request's headers are too large"),
     # Channels.
     ProblemType("invalid-configuration", 422, "The channel cannot be opened with these settings"),
     ProblemType("invalid-content-topic", 422, "The content topic is not of the prescribed form"),
-    ProblemType("unknown-key", 422, "No key has this name"),
+    ProblemType("unknown-key", 409, "No key has this name"),
     ProblemType("channel-not-found", 404, "No such channel is open"),
     ProblemType("channel-conflict", 409, "The channel is open with other settings"),
     ProblemType("channel-exists", 409, "Another process has the channel open"),
@@ -281,9 +283,10 @@ def problem_of(error: Exception, *, instance: str = "") -> Problem:
     for parent, names in _EXTRA_MEMBERS.items():
         if isinstance(error, parent):
             extra |= {name: getattr(error, name) for name in names}
+    text = errors.one_line(error)
     return make_problem(
         kind.name,
-        errors.one_line(error),
+        text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 3] + "...",
         instance=instance,
         extra=extra,
         retry_after_sec=getattr(error, "retry_after_sec", None),
@@ -329,6 +332,9 @@ def invalid_request(found: Sequence[Mapping[str, Any]], *, instance: str = "") -
         extra={"errors": listed[:MAX_LISTED_ERRORS]},
     )
 
+
+MAX_DETAIL: Final = 800
+"""Characters of a detail: an id in a path may be as long as a path."""
 
 MAX_LISTED_ERRORS: Final = 20
 """A body can be wrong in more places than anybody reads."""

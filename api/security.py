@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.limits import Buckets, RateLimit, SizeLimits, address_of
 from api.logs import printable
-from api.refusal import MEDIA_TYPE, Refusal, raw_path, refuse
+from api.problems import MEDIA_TYPE, Problem, make_problem
+from api.refusal import raw_path, refuse, shown_path
 from api.settings import ServiceSettings
 from api.tokens import Role, Tokens, digest
 
@@ -105,16 +106,16 @@ class RequestLog:
         except Exception as error:
             bug = error
             if not answer.status:
-                detail = "the service failed; its log says more"
-                refusal = Refusal(500, "internal-error", "A fault of the service", detail)
-                await refuse(refusal, scope, receive, answer.send)
+                detail = "The service failed; its log says more."
+                problem = make_problem("internal-error", detail, instance=shown_path(scope))
+                await refuse(problem, scope, receive, answer.send)
         finally:
             self._write(scope, answer, self.clock() - started_at, bug)
 
     def _write(self, scope: Scope, answer: Answer, seconds: float, bug: Exception | None) -> None:
         fields = {
             "method": printable(scope.get("method", "WEBSOCKET"), 20),
-            "path": printable(raw_path(scope), 1_000),
+            "path": shown_path(scope),
             "status": answer.status or NO_ANSWER,
             "ms": round(1_000 * seconds, 1),
             "bytes": answer.octets,
@@ -205,86 +206,65 @@ class Access:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        role: Role = "write"
-        if self.tokens:
-            outcome = self._by_token(scope)
-            if isinstance(outcome, str):
-                role, refusal = outcome, None
-            else:
-                refusal = outcome
-        else:
-            refusal = self._by_place(scope)
-        if refusal is not None:
-            await refuse(refusal, scope, receive, send)
+        outcome = self._by_token(scope) if self.tokens else self._by_place(scope)
+        if isinstance(outcome, Problem):
+            await refuse(outcome, scope, receive, send)
             return
-        scope = {**scope, "state": {**scope.get("state", {}), "role": role}}
+        scope = {**scope, "state": {**scope.get("state", {}), "role": outcome}}
         if scope["type"] == "websocket":
             send = without_token(scope, send)
         await self.app(scope, receive, send)
 
-    def _by_token(self, scope: Scope) -> Role | Refusal:
+    def _by_token(self, scope: Scope) -> Role | Problem:
         """Return what the caller may do, or why nothing."""
-        is_reading = scope["type"] == "websocket" or scope["method"] in READING
         if is_open(scope):
             return "read"
         shown = token_of(scope)
         if shown is None:
-            detail = "send the header Authorization: Bearer TOKEN"
-            challenge = 'Bearer realm="reliable-channel"'
-            return Refusal(
-                401,
-                "unauthorized",
-                "A valid bearer token is needed",
-                detail,
-                {"www-authenticate": challenge},
-            )
+            return challenge(scope, "unauthorized", "send the header Authorization: Bearer TOKEN")
         role = self.tokens.role(shown)
         if role is None:
-            challenge = 'Bearer realm="reliable-channel", error="invalid_token"'
-            return Refusal(
-                401,
-                "unauthorized",
-                "A valid bearer token is needed",
-                "the token is not one of this service's; ask who runs it for one",
-                {"www-authenticate": challenge},
-            )
+            detail = "the token is none of this service's; ask who runs it for one"
+            return challenge(scope, "unauthorized", detail, "invalid_token")
+        is_reading = scope["type"] == "websocket" or scope["method"] in READING
         if role == "read" and not is_reading:
-            challenge = 'Bearer realm="reliable-channel", error="insufficient_scope"'
-            return Refusal(
-                403,
-                "forbidden",
-                "The token does not allow this",
-                "the token may only read; use one with the role write",
-                {"www-authenticate": challenge},
-            )
+            detail = "the token may only read; use one with the role write"
+            return challenge(scope, "forbidden", detail, "insufficient_scope")
         return role
 
-    def _by_place(self, scope: Scope) -> Refusal | None:
-        """Return why a request may not come from a page of somebody else's; None: it may."""
+    def _by_place(self, scope: Scope) -> Role | Problem:
+        """Return what the caller may do: everything, unless it is a page of somebody else's."""
         headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
         hosts = [value for name, value in headers if name == b"host"]
+        path = shown_path(scope)
         if self.hosts and (len(hosts) != 1 or host_name(hosts[0]) not in self.hosts):
-            return Refusal(
-                421,
-                "host-not-allowed",
-                "The host is not this service",
-                "ask for localhost or 127.0.0.1, or add the name to the setting allowed_hosts",
-            )
+            detail = "ask for localhost or 127.0.0.1, or add the name to the setting allowed_hosts"
+            return make_problem("host-not-allowed", detail, instance=path)
         changes = scope["type"] == "websocket" or scope["method"] not in READING
         origins = [value for name, value in headers if name == b"origin"]
         if changes and not all(self._is_ours(origin, hosts) for origin in origins):
-            return Refusal(
-                403,
-                "origin-not-allowed",
-                "The page's origin is not allowed",
-                "add the origin to the setting cors_origins, or use tokens",
-            )
-        return None
+            detail = "add the origin to the setting cors_origins, or use tokens"
+            return make_problem("origin-not-allowed", detail, instance=path)
+        return "write"
 
     def _is_ours(self, origin: str, hosts: Iterable[str]) -> bool:
         """Say whether a page may change something: one that this service gave, or one of the allowed."""
         same = {f"{scheme}://{host}".lower() for host in hosts for scheme in ("http", "https")}
         return bool(self.origins & {origin, "*"}) or origin.lower() in same
+
+
+def challenge(scope: Scope, kind: str, detail: str, error: str | None = None) -> Problem:
+    """Return a problem that says what is wanted of a token.
+
+    Args:
+        scope: Of the request.
+        kind: Of problem.
+        detail: What to do.
+        error: Code of RFC 6750, where a token was shown.
+    """
+    wanted = 'Bearer realm="reliable-channel"' + (f', error="{error}"' if error else "")
+    headers = {"WWW-Authenticate": wanted}
+    return make_problem(kind, detail, instance=shown_path(scope), headers=headers)
 
 
 def is_open(scope: Scope) -> bool:

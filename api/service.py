@@ -381,9 +381,9 @@ class Service:
 
     async def _purge_kept(self, channel_id: str) -> None:
         """Forget the state of a channel that nobody has open."""
+        kept = await self.store.acquire_channel(channel_id)
         try:
-            known = await self.store.acquire_channel(channel_id)
-            if not known:
+            if not any(kept.values()):
                 raise ChannelNotFoundError(channel_id)
             await self.store.purge_channel(channel_id)
         finally:
@@ -444,6 +444,7 @@ class Service:
             entry.tried.set()
         else:
             entry.task = self._spawn(self._keep_opening(channel_id, entry, entry.request))
+            entry.task.set_name(f"reliable-channel {channel_id} opening")
 
     async def _keep_opening(self, channel_id: str, entry: Entry, request: ChannelRequest) -> None:
         """Try to open a channel until it is open or no longer wanted."""

@@ -87,7 +87,7 @@ class ServiceSettings(BaseModel):
     """Largest request body, bytes; the default takes 256 segments of 102 400 bytes in base64."""
     max_header_bytes: int = Field(32 << 10, ge=1_024, le=60 << 10)
     """Largest request line and headers, bytes in all."""
-    requests_per_second: float | None = Field(None, ge=0, le=1e6)
+    requests_per_second: float | None = Field(None, ge=0, le=1_000_000)
     """Requests of one token or address, with bursts of twice as many; 0 is unlimited. None: 0 on loopback, else 50."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log lines that are written."""

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -23,7 +23,6 @@ from persistence.backend import Backend
 from persistence.leases import Leases
 from persistence.retention import SWEEP_PAGES, EventRetention, EventTotals, event_size
 from persistence.statements import (
-    COUNT_EVENTS,
     DELETE_CHANNEL,
     DELETE_EVENTS,
     RECOUNT_EVENTS,
@@ -36,6 +35,7 @@ from persistence.statements import (
     RecordStatements,
     RowValues,
     add_channel,
+    count_events,
 )
 from persistence.tables import TABLES
 from reliable_channel.collector import collector_paused
@@ -72,6 +72,7 @@ class Database:
         self._retention = retention
         self._statements: dict[type[Record], RecordStatements] = {}
         self._add_channel = ""
+        self._count_events = ""
         self._writer: Connection | None = None
         self._leases: Leases | None = None
         self._claimed: set[ChannelId] = set()
@@ -133,6 +134,7 @@ class Database:
         dialect = self._engine.dialect
         self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
         self._add_channel = add_channel(dialect)
+        self._count_events = count_events(dialect)
 
     def dispose(self) -> None:
         """Give all channels back and close the database."""
@@ -181,8 +183,11 @@ class Database:
                     cursor.execute(self._add_channel, (channel_id,))
                 for statement, rows in batches.items():
                     cursor.executemany(statement, rows)
+                totals = self._count_appended(cursor, channel_id, changes)
             if EventRecord in kinds:
-                totals = self._count_events(writer, channel_id, changes)
+                if totals is None:  # some were replaced or deleted
+                    row = writer.execute(RECOUNT_EVENTS, {"channel": channel_id}).one()
+                    totals = EventTotals(*row)
                 if self._retention.is_exceeded(totals) or self._is_due(channel_id):
                     self._remove_oldest(writer, channel_id, totals)
             elif self._is_due(channel_id):
@@ -326,25 +331,23 @@ class Database:
                 batches[statements.delete].append(statements.key(channel_id, key))
         return batches
 
-    def _count_events(
-        self, connection: Connection, channel_id: ChannelId, changes: Changes
-    ) -> EventTotals:
-        """Bring the numbers of the event log up to date after changes of events."""
+    def _count_appended(
+        self, cursor: Any, channel_id: ChannelId, changes: Changes
+    ) -> EventTotals | None:
+        """Bring the numbers of the event log up to date after events were appended.
+
+        Returns:
+            The numbers; None where there is no event, or not all of them came after the newest.
+        """
         sequences = [cast("int", key[0]) for kind, key in changes if kind is EventRecord]
         events = [record for record in changes.values() if isinstance(record, EventRecord)]
-        channel = {"channel": channel_id}
-        row = None
-        if len(events) == len(sequences):
-            appended = {
-                "first": min(sequences),
-                "last": max(sequences),
-                "count": len(events),
-                "octets": sum(map(event_size, events)),
-            }
-            row = connection.execute(COUNT_EVENTS, channel | appended).one_or_none()
-        if row is None:  # some were replaced or deleted
-            row = connection.execute(RECOUNT_EVENTS, channel).one()
-        return EventTotals(*row)
+        if not events or len(events) < len(sequences):
+            return None
+        octets = sum(map(event_size, events))
+        appended = (len(events), octets, max(sequences), channel_id, min(sequences))
+        cursor.execute(self._count_events, appended)
+        row = cursor.fetchone()
+        return None if row is None else EventTotals(*row)
 
     def _is_due(self, channel_id: ChannelId) -> bool:
         """Say whether the channel's oldest event may be too old."""

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -185,4 +185,6 @@ def _parse(url: str) -> tuple[str, dict[str, str]]:
 def _begin(connection: Connection) -> None:
     statement = connection.get_execution_options().get("begin")
     if statement is not None:
-        connection.exec_driver_sql(statement)
+        # By the driver: SQLAlchemy's execution would cost more than SQLite's work.
+        driver: Any = connection.connection.driver_connection
+        driver.execute(statement)

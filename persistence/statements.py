@@ -226,17 +226,24 @@ def add_channel(dialect: Dialect) -> str:
 DELETE_CHANNEL: Final = delete(channels).where(_THIS_CHANNEL)
 """Forgets a channel with all its rows."""
 
-COUNT_EVENTS: Final = (
-    update(channels)
-    .where(_THIS_CHANNEL, channels.c.newest_event < bindparam("first"))
-    .values(
-        event_count=channels.c.event_count + bindparam("count"),
-        event_bytes=channels.c.event_bytes + bindparam("octets"),
-        newest_event=bindparam("last"),
+
+def count_events(dialect: Dialect) -> str:
+    """Return what counts appended events and returns the totals; nothing where not all came after the newest.
+
+    It is given how many they are, their bytes, the last sequence, the channel id and the first sequence.
+    """
+    statement = (
+        update(channels)
+        .where(channels.c.channel_id == bindparam(None), channels.c.newest_event < bindparam(None))
+        .ordered_values(
+            (channels.c.event_count, channels.c.event_count + bindparam(None)),
+            (channels.c.event_bytes, channels.c.event_bytes + bindparam(None)),
+            (channels.c.newest_event, bindparam(None)),
+        )
+        .returning(*_TOTALS)
     )
-    .returning(*_TOTALS)
-)
-"""Counts appended events and returns the totals; nothing where not all came after the newest."""
+    return compile_text(statement, dialect)
+
 
 RECOUNT_EVENTS: Final = (
     update(channels)

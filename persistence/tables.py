@@ -22,10 +22,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 
 from reliable_channel.records import (
     AcknowledgementRecord,
+    AnswerRecord,
+    AskedRecord,
     BodyRecord,
     ChannelRecord,
     CompletedRecord,
@@ -113,6 +116,10 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("last_seen_ns", BigInteger, nullable=False),
         Column("conflict_seen", Boolean, nullable=False),
         Column("frontier", TextTuple, nullable=False),
+        Column("sync_due_ns", BigInteger, nullable=False, server_default="0"),
+        Column("idle_due_ns", BigInteger, nullable=False, server_default="0"),
+        Column("resumed_ns", BigInteger, nullable=False, server_default="0"),
+        Column("resumed_before_ns", BigInteger, nullable=False, server_default="0"),
         sqlite_with_rowid=False,
     ),
     LogRecord: Table(
@@ -185,6 +192,9 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("transmissions", BigInteger, nullable=False),
         Column("retransmissions", BigInteger, nullable=False),
         Column("deadline_ns", BigInteger, nullable=False),
+        Column("passed", BigInteger, nullable=False, server_default="0"),
+        Column("spared", Boolean, nullable=False, server_default=false()),
+        Column("in_flight", Boolean, nullable=False, server_default=false()),
         sqlite_with_rowid=False,
     ),
     BodyRecord: Table(
@@ -232,6 +242,27 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("may_predate", Boolean, nullable=False),
         Column("claimed", Boolean, nullable=False),
         Column("excused", Boolean, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    AskedRecord: Table(
+        "asked",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("next_ns", BigInteger, nullable=False),
+        Column("asked", BigInteger, nullable=False),
+        Column("deferred", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    AnswerRecord: Table(
+        "answers",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("asked_by", Text, nullable=False),
+        Column("in_store", Boolean, nullable=False),
+        Column("due_ns", BigInteger, nullable=False),
+        Column("given_ns", BigInteger, nullable=False),
         sqlite_with_rowid=False,
     ),
     CompletedRecord: Table(

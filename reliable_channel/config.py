@@ -223,7 +223,7 @@ class SdsConfig:
     max_history_entries: int = 1_024
     """Entries of a received causal history that are read; a longer one is refused."""
     max_finished_requests: int = 1_000
-    """Final requests whose state can still be asked."""
+    """Final requests whose state can still be asked, and whose idempotency keys are remembered."""
 
     def __post_init__(self) -> None:
         problems = check_bounds(self, SDS_BOUNDS)

@@ -83,12 +83,14 @@ async def ready_service(service: Annotated[Service, Depends(running_service)]) -
     return service
 
 
+CHANNEL_ID_TEXT: Final = "The channel, percent-encoded: `/` is `%2F`."
+
 ChannelId = Annotated[
     str,
     Path(
         alias="channelId",
         title="channelId",
-        description="The channel, percent-encoded: `/` is `%2F`.",
+        description=CHANNEL_ID_TEXT,
         examples=["room"],
     ),
 ]

@@ -26,6 +26,7 @@ from api.models import (
 from api.paths import quote_segment
 from api.readers import rfc3339
 from api.routes.common import (
+    CHANNEL_ID_TEXT,
     JSON,
     OCTETS,
     ON_A_CHANNEL,
@@ -33,6 +34,7 @@ from api.routes.common import (
     content_type,
     problems,
 )
+from api.service import Service
 from reliable_channel import MessageReceivedEvent, ReliableChannel
 
 router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["messages"])
@@ -72,6 +74,38 @@ class SendQuery(WireModel):
     """For raw bodies: outside causal order, not acknowledged, not repeated."""
 
 
+SEND_PARAMETERS: Final = [
+    {
+        "name": "channelId",
+        "in": "path",
+        "required": True,
+        "description": CHANNEL_ID_TEXT,
+        "schema": {"type": "string"},
+    },
+    {
+        "name": "ephemeral",
+        "in": "query",
+        "required": False,
+        "description": SendQuery.model_fields["ephemeral"].description,
+        "schema": {"type": "boolean", "default": False},
+    },
+    {
+        "name": KEY_HEADER,
+        "in": "header",
+        "required": False,
+        "description": "1 to 255 bytes; a repeat with the same message sends nothing and answers "
+        "with the first request's id, also after a restart",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": "^[!-~]([ -~]*[!-~])?$",
+        },
+    },
+]
+"""What the framework would find out by itself, were it given the time: see `send_message`."""
+
+
 @router.post(
     "/messages",
     summary="Send a message",
@@ -109,33 +143,22 @@ class SendQuery(WireModel):
                 OCTETS: {"schema": {"type": "string", "format": "binary", "minLength": 1}},
             },
         },
-        "parameters": [
-            {
-                "name": KEY_HEADER,
-                "in": "header",
-                "required": False,
-                "description": "1 to 255 bytes; a repeat with the same message sends nothing and "
-                "answers with the first request's id, also after a restart",
-                "schema": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": 255,
-                    "pattern": "^[!-~]([ -~]*[!-~])?$",
-                },
-            }
-        ],
+        "parameters": SEND_PARAMETERS,
     },
 )
-async def send_message(
-    request: Request, channel: OpenChannel, query: Annotated[SendQuery, Query()]
-) -> Response:
+async def send_message(request: Request) -> Response:
     """Send a message: JSON with a base64 payload, or the raw bytes as `application/octet-stream`.
 
     It is stored when this answers; the channel's events tell what becomes of it. A full channel answers 429 and has
     stored nothing.
     """
-    payload, ephemeral = await read_message(request)
-    ephemeral = ephemeral or query.ephemeral
+    # The one busy route reads its request itself: the framework takes longer than all of the protocol.
+    service: Service = request.app.state.service
+    service.check_ready()
+    channel = service.get(request.path_params["channelId"])
+    by_query = send_query(request)
+    payload, by_body = await read_message(request)
+    ephemeral = by_query or by_body
     request_id = await channel.send_nowait(
         payload, ephemeral=ephemeral, idempotency_key=idempotency_key(request)
     )
@@ -160,13 +183,31 @@ async def read_message(request: Request) -> tuple[bytes, bool]:
             try:
                 message = SendRequest.model_validate_json(await request.body())
             except ValidationError as error:
-                found = error.errors(include_input=False, include_url=False, include_context=False)
-                located = [{**item, "loc": ("body", *item["loc"])} for item in found]
-                raise RequestValidationError(located) from None
+                raise located(error, "body") from None
             return message.payload, message.ephemeral
         case "application/octet-stream":
             return await request.body(), False
     raise HTTPException(415, f"send the body with Content-Type: {JSON} or {OCTETS}")
+
+
+def send_query(request: Request) -> bool:
+    """Return whether the query says ephemeral.
+
+    Raises:
+        RequestValidationError: It says something else.
+    """
+    if not request.scope["query_string"]:
+        return False
+    try:
+        return SendQuery.model_validate(dict(request.query_params)).ephemeral
+    except ValidationError as error:
+        raise located(error, "query") from None
+
+
+def located(error: ValidationError, place: str) -> RequestValidationError:
+    """Return what is wrong with a part of a request, without what was given."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    return RequestValidationError([{**item, "loc": (place, *item["loc"])} for item in found])
 
 
 def idempotency_key(request: Request) -> str | None:

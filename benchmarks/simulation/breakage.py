@@ -68,6 +68,12 @@ def without_history(found: Found, _: ParticipantId) -> Found:
     return {**with_channel(frontier=())(found, _), LogRecord: unlogged}
 
 
+def without_keys(found: Found, _: ParticipantId) -> Found:
+    """Forget the idempotency keys of requests."""
+    rows: list[Record] = [replace(row, idempotency_key="") for row in rows_of(found, RequestRecord)]
+    return {**found, RequestRecord: rows}
+
+
 def unlogged(changes: Changes, sender_id: ParticipantId) -> Changes:
     """Do not keep which messages of others were accepted, but for those that wait for more."""
     return {
@@ -89,6 +95,7 @@ START_DAMAGE: Final[dict[str, Callable[[Found, ParticipantId], Found]]] = {
     "skip_duplicate_check": without_received,
     "forget_incomplete": without(PendingRecord, ParityRecord),
     "forget_requests": without(RequestRecord, OutgoingRecord, AcknowledgementRecord),
+    "forget_keys": without_keys,
     "forget_wrap_time": with_channel(last_wrap_ns=0),
     "forget_sequence": with_channel(last_event_sequence=0),
     "forget_history": without_history,

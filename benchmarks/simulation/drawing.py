@@ -66,6 +66,7 @@ def crash_scenario(seed: int, *, broken: str = "") -> Scenario:
         payload_bytes=draws.choice(((20, 40), (20, 40), (20, 300))),
         ephemeral=draws.choice((0.0, 0.0, 0.2)),
         repeats=repeats,
+        retries=Random(f"{seed}/retries").choice((0, 0, 2)),
         settle_ms=SETTLE_MS,
         faults=LinkFaults(
             loss=draws.choice((0.0, 0.1, 0.3)),

@@ -292,7 +292,9 @@ class Simulation:
 
     # -- inputs -----------------------------------------------------------------------------------
 
-    def send(self, index: int, payload: bytes, *, ephemeral: bool = False) -> RequestId:
+    def send(
+        self, index: int, payload: bytes, *, ephemeral: bool = False, key: str | None = None
+    ) -> RequestId:
         """Send a payload and carry the effects out.
 
         Returns:
@@ -300,11 +302,20 @@ class Simulation:
         """
         who = self.participants[index]
         self.machine(index)
-        return self.driver.give(who, partial(self._send, who, payload, ephemeral)).request_id
+        return self.driver.give(who, partial(self._send, who, payload, ephemeral, key)).request_id
 
-    def _send(self, who: Participant, payload: bytes, ephemeral: bool, batch: Batch) -> Effects:
+    def _send(
+        self, who: Participant, payload: bytes, ephemeral: bool, key: str | None, batch: Batch
+    ) -> Effects:
         machine = self.machine(who.index)
-        request_id, effects = machine.send(payload, self.now + who.offset_ns, ephemeral=ephemeral)
+        is_repeat = machine.knows_key(key)
+        request_id, effects = machine.send(
+            payload, self.now + who.offset_ns, ephemeral=ephemeral, idempotency_key=key
+        )
+        batch.request_id = request_id
+        if is_repeat:
+            self.counters["repeats"] += 1
+            return effects
         segments = machine.request_status(request_id).segments
         step = Step(
             message_id=segments[0].message_id,
@@ -315,9 +326,9 @@ class Simulation:
             request_id=request_id,
             segments=tuple(segment.message_id for segment in segments),
             wrap_ns=machine.state.last_wrap_ns,
+            key=key or "",
         )
         batch.steps.append(step)
-        batch.request_id = request_id
         self._note(who, "send", payload)
         return effects
 

@@ -26,6 +26,8 @@ from reliable_channel.events import (
 )
 from reliable_channel.records import (
     AcknowledgementRecord,
+    AnswerRecord,
+    AskedRecord,
     BodyRecord,
     CompletedRecord,
     DebtRecord,
@@ -234,6 +236,16 @@ def request_problems(journals: Sequence[Journal]) -> list[str]:
     return problems
 
 
+def key_problems(journals: Sequence[Journal]) -> list[str]:
+    """Say where more than one message was sent under one idempotency key."""
+    return [
+        f"{journal.sender_id}: {count} messages were sent under the key {key!r}"
+        for journal in journals
+        for key, count in Counter(step.key for step in journal.sent()).items()
+        if key and count > 1
+    ]
+
+
 def sequence_problems(journals: Sequence[Journal]) -> list[str]:
     """Say where the durable events of a participant are not numbered from 1 without gaps."""
     return [
@@ -355,6 +367,7 @@ def row_problems(participants: Iterable[Participant]) -> list[str]:
 def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey], bool]]:
     """Return the keys of the rows that what a machine holds can have, and whether each must be there."""
     book, state = machine.outgoing.book, machine.state
+    answers = machine.outgoing.responder.answers
     acknowledged = {
         (request.request_id, participant)
         for request in book.requests.values()
@@ -370,6 +383,16 @@ def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey
         (DebtRecord, {(item,) for item in state.debt}, True),
         (LostRecord, {(item,) for item in machine.causal.lost.ids}, True),
         (MissingRecord, {(item,) for item in machine.gaps.missing.messages}, True),
+        (
+            AskedRecord,
+            {(key,) for key, item in state.repairs.requests.items() if item.is_kept},
+            True,
+        ),
+        (
+            AnswerRecord,
+            {(item,) for item in (*answers.pending, *answers.answered)},
+            True,
+        ),
         (CompletedRecord, {(item,) for item in machine.reassembler.completed}, False),
         (
             BodyRecord,
@@ -413,6 +436,7 @@ def problems_of(
         "delivery": delivery_problems(journals, excused=excused),
         "order": order_problems(journals, excused=excused),
         "requests": request_problems(journals),
+        "keys": key_problems(journals),
         "sequence": sequence_problems(journals),
         "shown": shown_problems(journals),
         "wraps": wrap_problems(journals),

@@ -31,6 +31,8 @@ class Step(NamedTuple):
     """Of an own message: the ids of its data segments."""
     wrap_ns: Nanoseconds = 0
     """Of an own message: its wrap time."""
+    key: str = ""
+    """Of an own message: its idempotency key, where it has one."""
 
 
 @dataclass(slots=True)

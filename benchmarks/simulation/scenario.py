@@ -155,6 +155,8 @@ class Scenario:
     """Share of the payloads that are sent as ephemeral."""
     repeats: float = 0.0
     """Share of the payloads that their sender has sent before."""
+    retries: int = 0
+    """Each payload has an idempotency key, and is sent under it so many times again."""
     clock_skew_ms: float = 0.0
     """Clocks of participants are wrong by up to this much, either way."""
     settle_ms: float = 120_000.0

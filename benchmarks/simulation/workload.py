@@ -22,6 +22,9 @@ WARM_UP_ROUNDS: Final = 20
 WARM_UP_ROUND_MS: Final = 3_000.0
 """Time for each: longer than a channel is new after the first message it has received."""
 
+LONGEST_RETRY_MS: Final = 3_000.0
+"""After a send, its retries come within this time, or when its sender is up again."""
+
 
 def play(scenario: Scenario, *, trace: list[bytes] | None = None) -> Simulation:
     """Play a scenario to its end and return the simulation; nothing is checked."""
@@ -42,6 +45,7 @@ class Workload:
         self.scenario = simulation.scenario
         self.draws = simulation.stream("workload")
         self.repeats = simulation.stream("repeats")
+        self.retries = simulation.stream("retries")
         self.sent: dict[int, list[bytes]] = {}
 
     def play(self) -> None:
@@ -101,10 +105,26 @@ class Workload:
         former = self.sent.setdefault(sender, [])
         if former and self.repeats.random() < scenario.repeats:
             payload = self.repeats.choice(former)
+        key = f"send {number}" if scenario.retries else None
         try:
-            simulation.send(sender, payload, ephemeral=ephemeral)
+            simulation.send(sender, payload, ephemeral=ephemeral, key=key)
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
             simulation.after(scenario.interval_ms, partial(self._send_something, number))
         else:
             former.append(payload)
+            for _ in range(scenario.retries):
+                again = partial(self._send_again, sender, payload, ephemeral, key)
+                simulation.after(self.retries.uniform(0, LONGEST_RETRY_MS), again)
+
+    def _send_again(self, sender: int, payload: bytes, ephemeral: bool, key: str | None) -> None:
+        """Send a payload again under its key, as who was not told that it is stored; later where its sender is down."""
+        simulation = self.simulation
+        try:
+            if simulation.participants[sender].machine is not None:
+                simulation.send(sender, payload, ephemeral=ephemeral, key=key)
+                return
+        except ChannelFullError:
+            simulation.counters["sends_put_off"] += 1
+        again = partial(self._send_again, sender, payload, ephemeral, key)
+        simulation.after(self.scenario.interval_ms, again)

@@ -209,6 +209,8 @@ class OutgoingPipeline:
             segment.pair,
         )
         self.state.log.extend_frontier(segment.message_id, segment.history)
+        if segment.header is None:
+            self.state.log.unsent.add(segment.message_id)
 
     def enqueue_parity(
         self, request: Request, contents: list[bytes], wrap_ns: Nanoseconds, now: Nanoseconds
@@ -264,7 +266,9 @@ class OutgoingPipeline:
         ephemeral = segment.request.ephemeral
         if segment.header is None:
             segment.header = self.first_header(segment, now)
-        self.state.outbox.put(segment.record())
+            self.state.log.unsent.discard(segment.message_id)
+        until_ns = now + self.acknowledgements.wait_ns(segment)
+        self.state.outbox.put(segment.record(until_ns))
         self.publish(segment_id, segment.header + segment.suffix, now, ephemeral=ephemeral)
 
     def first_header(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:

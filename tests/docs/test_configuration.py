@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from annotated_types import Ge, Le
 
+from api.settings import ServiceSettings
 from reliable_channel.config import (
     RATE_LIMIT_BOUNDS,
     SDS_BOUNDS,
@@ -23,7 +25,7 @@ ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<default>.*?) \| (?P<low>.*?) \| (?
 
 
 def shown(value: object) -> str:
-    if value is None:
+    if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
@@ -55,3 +57,23 @@ def test_the_table_names_every_field_with_its_default_and_bounds(
         for item in dataclasses.fields(kind)
     ]
     assert rows_of_section(kind.__name__) == expected
+
+
+def service_rows() -> list[tuple[str, ...]]:
+    """Return the rows of the service's settings, as the page is to have them."""
+    rows = []
+    for name, item in ServiceSettings.model_fields.items():
+        low = next((mark.ge for mark in item.metadata if isinstance(mark, Ge)), "")
+        high = next((mark.le for mark in item.metadata if isinstance(mark, Le)), "")
+        bounds = ("" if bound == "" else shown(bound) for bound in (low, high))
+        meaning = " ".join((item.description or "").split())
+        rows.append((name, shown(item.default), *bounds, meaning))
+    return rows
+
+
+def test_the_table_of_the_service_says_what_its_fields_say() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## ServiceSettings\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if ROW.match(line)]
+    rows = service_rows()
+    assert lines == ["| `{}` | {} | {} | {} | {} |".format(*row) for row in rows]
+    assert all(row[-1] for row in rows)

@@ -22,6 +22,7 @@ from reliable_channel import (
     ChannelEvent,
     ChannelExistsError,
     ChannelFailedError,
+    IdempotencyConflictError,
     MessageDeliveredEvent,
     MessageDeliveryErrorEvent,
     MessageQueuedEvent,
@@ -172,6 +173,30 @@ async def test_large_messages_and_open_requests_survive_in_a_file(tmp_path: Path
         finals = [event for event in await log_of(alice) if isinstance(event, FINAL)]
         assert [event.request_id for event in finals] == [request_id]
         assert await has_received(bob, 1) == [payload]
+
+
+async def test_repeats_under_a_key_are_known_in_a_file(tmp_path: Path) -> None:
+    """An application that repeats everything after each start, and starts three times."""
+    url = f"sqlite:///{tmp_path}/alice.db"
+    seen: list[list[str]] = []
+    async with await open_node(**QUICK) as other, await open_channel(other, "bob") as bob:
+        for _ in range(3):
+            async with (
+                open_store(url) as store,
+                await open_node(store, **QUICK) as node,
+                await open_channel(node, "alice") as alice,
+            ):
+                ids = [
+                    await alice.send(b"%d" % number * 1_000, idempotency_key=f"Schlüssel {number}")
+                    for number in range(5)
+                ]
+                seen.append(ids)
+                with pytest.raises(IdempotencyConflictError):
+                    await alice.send(b"other", idempotency_key="Schlüssel 0")
+                assert await soon(alice.wait_delivered(ids[0])) == ("bob",)
+        assert seen == [ids] * 3
+        await has_received(bob, 5)
+        assert payloads_in(await log_of(bob)) == [b"%d" % number * 1_000 for number in range(5)]
 
 
 async def test_replays_from_a_file_meet_what_keeps_coming(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from reliable_channel import (
     create_reliable_channel,
 )
 from reliable_channel.core.wire import SdsMessage, SegmentMessage, WakuMessage
+from reliable_channel.types import SECOND
 from tests.support.mortal import SDS, TOPIC, Life, Mortals, segmentation
 from tests.support.relay import Relay, relay_node
 from tests.support.talker import FINAL, Notebook, Talker
@@ -39,6 +40,11 @@ TAKEOVER_S = 1.0
 
 STEP_S = 30.0
 """How long one step may take before the test gives up, seconds."""
+
+BUDGET = 12
+"""What a process may send in a second, where that is limited; without a limit it sends several times as much."""
+
+KILLS_WITH_BUDGET = 12
 
 MOMENTS = ("opening", "catching up", "talking", "publishing", "publishing")
 """What a process is doing when it is killed; one is drawn for each kill."""
@@ -54,10 +60,18 @@ class Ordeal:
         mortals: The processes.
         other: On the side that lives on.
         seed: Chooses the moments.
+        budget: What the side that is killed may send in a second; 0 is unlimited.
     """
 
     def __init__(
-        self, folder: Path, url: str, relay: Relay, mortals: Mortals, other: Talker, seed: object
+        self,
+        folder: Path,
+        url: str,
+        relay: Relay,
+        mortals: Mortals,
+        other: Talker,
+        seed: object,
+        budget: int,
     ) -> None:
         self._folder = folder
         self._url = url
@@ -65,6 +79,7 @@ class Ordeal:
         self._mortals = mortals
         self._other = other
         self._rng = random.Random(str(seed))
+        self._budget = budget
         self._lives = 0
         self._killed = 0.0
         self.joined = asyncio.Event()
@@ -84,6 +99,7 @@ class Ordeal:
             relay=self._relay.path,
             notebook=str(self._folder / "alice.notes"),
             parity=self._lives % 2 == 1,
+            messages_per_epoch=self._budget,
             talks=talks,
         )
         self._lives += 1
@@ -158,14 +174,16 @@ async def other_side(folder: Path, relay: Relay) -> AsyncIterator[tuple[Talker, 
         yield Talker(channel, notes, "bob"), notes
 
 
-async def play(folder: Path, url: str, relay: Relay, kills: int, file: Path | None) -> Ordeal:
+async def play(
+    folder: Path, url: str, relay: Relay, kills: int, file: Path | None, budget: int = 0
+) -> Ordeal:
     """Let both sides talk through a number of kills, then let them end what they have begun."""
     async with (
         Mortals(folder / "alice.log") as mortals,
         other_side(folder, relay) as (bob, _),
         asyncio.TaskGroup() as group,
     ):
-        ordeal = Ordeal(folder, url, relay, mortals, bob, kills)
+        ordeal = Ordeal(folder, url, relay, mortals, bob, kills, budget)
         listening = group.create_task(bob.listen())
         talking = group.create_task(talk_after(ordeal.joined, bob))
         for number in range(kills):
@@ -200,7 +218,6 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     async with Relay(loss=0.05, seed=kills) as relay:
         ordeal = await play(tmp_path, url, relay, kills, file)
     assert set(ordeal.moments) == set(MOMENTS)
-    assert set(ordeal.moments) == set(MOMENTS)
     assert median(ordeal.takeovers) < TAKEOVER_S
     if (
         file is not None
@@ -218,6 +235,26 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         assert delivery_problems("bob", bob, alice) == []
         assert wire_problems("alice", relay.published, alice) == []
         assert wire_problems("bob", relay.published, bob) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are those of Unix")
+async def test_kills_at_random_moments_exceed_no_epochs_budget(tmp_path: Path) -> None:
+    asyncio.get_running_loop().set_debug(False)
+    file = tmp_path / "alice.db"
+    async with Relay(seed=1) as relay:
+        await play(tmp_path, f"sqlite:///{file}", relay, KILLS_WITH_BUDGET, file, BUDGET)
+    stamps = [message.timestamp or 0 for name, message in relay.published if name == "alice"]
+    used = Counter(stamp // SECOND for stamp in stamps)
+    assert max(used.values()) <= BUDGET
+    assert sum(count == BUDGET for count in used.values()) >= 2, "the budget was never used up"
+    with (
+        closing(Notebook(tmp_path / "alice.notes")) as alice,
+        closing(Notebook(tmp_path / "bob.notes")) as bob,
+    ):
+        assert delivery_problems("alice", alice, bob) == []
+        assert delivery_problems("bob", bob, alice) == []
 
 
 # --- What must hold ------------------------------------------------------------------------------

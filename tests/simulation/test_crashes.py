@@ -31,6 +31,7 @@ FINDS = [
     ("skip_duplicate_check", "delivery", 20),
     ("forget_incomplete", "delivery", 40),
     ("forget_requests", "requests", 20),
+    ("forget_keys", "keys", 40),
     ("forget_wrap_time", "wraps", 200),
     ("forget_sequence", "sequence", 20),
     ("forget_history", "order", 60),
@@ -64,7 +65,7 @@ def test_what_is_broken_on_purpose_is_found(broken: str, invariant: str, seeds: 
 def test_every_breakage_and_every_invariant_is_tried() -> None:
     assert {broken for broken, _, _ in FINDS} == set(BREAKAGES)
     invariants = {
-        "delivery", "order", "requests", "sequence", "shown", "wraps", "acknowledged", "quiet",
+        "delivery", "order", "requests", "keys", "sequence", "shown", "wraps", "acknowledged", "quiet",
         "rows", "budget",
     }  # fmt: skip
     assert {invariant for _, invariant, _ in FINDS} == invariants
@@ -114,6 +115,7 @@ def test_the_seeds_have_all_that_may_matter() -> None:
         lambda item: item.segmentation.enable_reed_solomon,
         lambda item: item.segmentation.segment_size_bytes == 64 and not item.ephemeral,
         lambda item: item.ephemeral > 0,
+        lambda item: item.retries > 0 and len(item.crashes) > 1,
         lambda item: item.sds.message_id == "content" and item.repeats > 0,
         lambda item: item.commit_ms > 0,
         lambda item: not item.store.enabled,

@@ -27,6 +27,7 @@ from persistence import open_store
 from reliable_channel import (
     ChannelExistsError,
     MessagingNode,
+    RateLimitConfig,
     ReliableChannel,
     SdsConfig,
     SegmentationConfig,
@@ -61,6 +62,8 @@ class Life:
     """Where it writes down what happened."""
     parity: bool
     """Send parity segments too."""
+    messages_per_epoch: int
+    """Budget of its node for each second; 0 is none."""
     talks: bool
     """Begin to send at once; otherwise it only goes on with what was begun, until told to end by SIGTERM."""
 
@@ -70,6 +73,13 @@ def segmentation(*, parity: bool) -> SegmentationConfig:
     return SegmentationConfig(
         segment_size_bytes=SEGMENT_BYTES, enable_reed_solomon=parity, parity_rate=0.34
     )
+
+
+def rate_limit(messages: int) -> RateLimitConfig:
+    """Return a budget for each second, or none."""
+    if not messages:
+        return RateLimitConfig()
+    return RateLimitConfig(enabled=True, epoch_period_sec=1, messages_per_epoch=messages)
 
 
 # --- In the process that is killed ---------------------------------------------------------------
@@ -92,7 +102,12 @@ async def live(life: Life) -> None:
     async with AsyncExitStack() as stack:
         store: ChannelStore = await stack.enter_async_context(open_store(life.url))
         node = await relay_node(
-            life.relay, "alice", store, sds=SDS, segmentation=segmentation(parity=life.parity)
+            life.relay,
+            "alice",
+            store,
+            sds=SDS,
+            segmentation=segmentation(parity=life.parity),
+            rate_limit=rate_limit(life.messages_per_epoch),
         )
         await stack.enter_async_context(node)
         orphaned = asyncio.create_task(node.lost.wait())

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from messaging_adapter import ConnectionStatus, NodeConfig, WakuNode
 from messaging_adapter.memory import MessageArchive
-from reliable_channel import SdsConfig, SegmentationConfig
+from reliable_channel import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.budget import restore_budget
 from reliable_channel.clock import SystemClock
 from reliable_channel.core.wire import WakuMessage, waku_message_hash
@@ -187,7 +187,9 @@ class Relay:
 class RelayNode(WakuNode):
     """A node on a ``relay://NAME/PATH/OF/SOCKET``; made by `relay_node`."""
 
-    honoured: ClassVar = frozenset({"transport", "sds_config", "segmentation_config"})
+    honoured: ClassVar = frozenset(
+        {"transport", "sds_config", "segmentation_config", "rate_limit_config"}
+    )
 
     _writer: asyncio.StreamWriter
     _reading: asyncio.Task[None]
@@ -267,6 +269,7 @@ async def relay_node(
     *,
     sds: SdsConfig | None = None,
     segmentation: SegmentationConfig | None = None,
+    rate_limit: RateLimitConfig | None = None,
 ) -> RelayNode:
     """Return a node that is connected to the relay of a socket.
 
@@ -276,11 +279,13 @@ async def relay_node(
         store: Open; it stays the caller's to close.
         sds: Its channels' settings.
         segmentation: The same.
+        rate_limit: Of the node.
     """
     config = NodeConfig(
         transport=f"relay://{name}{path}",
         sds_config=sds or SdsConfig(),
         segmentation_config=segmentation or SegmentationConfig(),
+        rate_limit_config=rate_limit or RateLimitConfig(),
     )
     RelayNode.check(config)
     budget = await restore_budget(config.rate_limit_config, store)

@@ -114,6 +114,8 @@ class MessageLog:
         self.frontier: dict[MessageId, None] = {}
         self.late_hints: dict[MessageId, None] = {}
         self.withdrawn: dict[MessageId, tuple[MessageId, ...]] = {}
+        self.unsent: set[MessageId] = set()
+        """Ours that wait for their first turn: nobody could be given them yet, so syncs do not name them."""
         self.evict_above = config.max_known_ids
         self.bloom = (
             BloomFilter(config.bloom_capacity, config.bloom_error_rate)
@@ -185,6 +187,7 @@ class MessageLog:
             named: Its history.
         """
         message = self.known.pop(message_id)
+        self.unsent.discard(message_id)
         self.frontier.pop(message_id, None)
         self.late_hints.pop(message_id, None)
         self.withdrawn[message_id] = named
@@ -261,6 +264,7 @@ class MessageLog:
     def forget(self, message_id: MessageId) -> None:
         """Let go of a known id: its payload was given up, or it turned out to be another message's."""
         message = self.known.pop(message_id, None)
+        self.unsent.discard(message_id)
         if message is None:
             return
         if message.logged:
@@ -312,9 +316,9 @@ class MessageLog:
         """Return the last ids of the log, oldest first."""
         return tuple([place[1] for place in self.order[-count:]]) if count else ()
 
-    def newest_first(self) -> Iterator[MessageId]:
-        """Yield the ids of the log from the newest on."""
-        return (place[1] for place in reversed(self.order))
+    def newest_sent(self) -> Iterator[MessageId]:
+        """Yield the ids of the log that somebody may have, from the newest on."""
+        return (place[1] for place in reversed(self.order) if place[1] not in self.unsent)
 
     def payload_ids(self, known: KnownMessage) -> tuple[MessageId, ...]:
         """Return the logged ids of the payload that a known id belongs to, in order.

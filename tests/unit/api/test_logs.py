@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from api.logs import TALKATIVE, configure_logging, printable
+from api.logs import NEEDLESS, TALKATIVE, configure_logging, printable
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,7 @@ def keep_loggers() -> Iterator[None]:
         item.setLevel(level)
         item.handlers[:] = handlers
         item.propagate = propagate
+        item.filters.clear()
 
 
 def log_to(log_format: Literal["text", "json"], level: str = "info") -> io.StringIO:
@@ -113,6 +114,13 @@ def test_lines_of_others_come_once_and_in_our_form() -> None:
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["logger"] == "uvicorn.error"
+
+
+def test_what_uvicorn_says_of_refused_sockets_is_left_out() -> None:
+    stream = log_to("text")
+    logging.getLogger("uvicorn.error").error(NEEDLESS)
+    logging.getLogger("uvicorn.error").error("another")
+    assert stream.getvalue().splitlines()[0].endswith("another")
 
 
 def test_configuring_twice_writes_once() -> None:

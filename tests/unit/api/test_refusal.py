@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.refusal import Refusal, raw_path, refuse
-
-REFUSAL = Refusal(429, "rate-limited", "Too many requests", "wait", {"retry-after": "2"})
+from api.problems import make_problem
+from api.refusal import raw_path, refuse, shown_path
 
 
 async def sent(scope: dict[str, Any]) -> list[Any]:
@@ -21,7 +20,8 @@ async def sent(scope: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         messages.append(message)
 
-    await refuse(REFUSAL, scope, receive, send)
+    problem = make_problem("rate-limited", "wait", instance=shown_path(scope), retry_after_sec=1.5)
+    await refuse(problem, scope, receive, send)
     return messages
 
 

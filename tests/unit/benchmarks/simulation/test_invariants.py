@@ -14,6 +14,7 @@ from benchmarks.simulation.invariants import (
     acknowledgement_problems,
     budget_problems,
     delivery_problems,
+    key_problems,
     order_problems,
     quiet_problems,
     request_problems,
@@ -82,6 +83,7 @@ ALL: list[Callable[[list[Journal]], list[str]]] = [
     delivery_problems,
     order_problems,
     request_problems,
+    key_problems,
     sequence_problems,
 ]
 
@@ -242,6 +244,17 @@ def test_request_that_ends_twice_is_found(event: ChannelEvent) -> None:
     log = good_log()
     log[0].events.append(event)
     assert request_problems(log) == ["p0: request m1-req ended 2 times"]
+
+
+def test_two_messages_under_one_key_are_found() -> None:
+    steps = [
+        sent(name, "p0")._replace(key=key)
+        for name, key in (("m1", "k"), ("m2", ""), ("m3", ""), ("m4", "other"))
+    ]
+    log = [journal("p0", *steps), journal("p1", sent("m5", "p1")._replace(key="k"))]
+    assert key_problems(log) == []
+    log[0].steps.append(sent("m6", "p0")._replace(key="k"))
+    assert key_problems(log) == ["p0: 2 messages were sent under the key 'k'"]
 
 
 def test_end_of_no_request_is_found() -> None:

@@ -88,3 +88,15 @@ def test_repeats_are_payloads_that_their_sender_has_sent() -> None:
         repeated += len(payloads) - len(set(payloads))
     assert 15 < repeated < 45
     assert not set.intersection(*({step.payload for step in item.sent()} for item in journals))
+
+
+def test_retries_come_under_the_keys_of_their_payloads_and_send_nothing() -> None:
+    restarts = tuple(
+        Restart(participant=index, at_ms=500 + 700 * index, down_ms=2_000) for index in range(3)
+    )
+    plain = play(Scenario(messages=60, restarts=restarts)).check()
+    simulation = play(Scenario(messages=60, restarts=restarts, retries=3)).check()
+    assert plain.counters["repeats"] == 0
+    assert simulation.counters["repeats"] == 3 * 60
+    keys = [step.key for journal in simulation.journals for step in journal.sent()]
+    assert sorted(keys) == sorted(f"send {number}" for number in range(60))

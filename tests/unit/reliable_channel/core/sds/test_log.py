@@ -74,7 +74,17 @@ def test_known_ids_are_not_named_before_they_are_logged() -> None:
 def test_the_log_is_ordered_by_lamport_time_then_id() -> None:
     log = filled(("d", 5), ("a", 9), ("c", 5), ("b", 7), ("z", 1))
     assert log.newest(10) == ("z", "c", "d", "b", "a")
-    assert list(log.newest_first()) == ["a", "b", "d", "c", "z"]
+    assert list(log.newest_sent()) == ["a", "b", "d", "c", "z"]
+
+
+def test_what_waits_for_its_first_turn_is_no_news_for_others() -> None:
+    log = filled(("a", 1), ("b", 2), ("c", 3))
+    log.unsent |= {"b", "c"}
+    assert list(log.newest_sent()) == ["a"]
+    assert log.newest(2) == ("b", "c"), "later messages of ours name them all the same"
+    log.forget("b")
+    log.withdraw("c", ())
+    assert not log.unsent
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, ()), (1, ("c",)), (2, ("b", "c"))])
