@@ -20,7 +20,7 @@ JS := tests/interop/js
 JS_PEER := $(JS)/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test style types architecture unit property sim torture interop integration fuzz coverage bench wheel clean
+.PHONY: help demo test style types architecture unit property sim torture interop integration browser fuzz coverage bench wheel clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ interop: $(VENV)/.installed-tests $(JS_PEER) ## bytes of and for other implement
 
 integration: $(VENV)/.installed-tests ## real files, processes, event loops
 	$(PY) -m pytest tests/integration
+
+browser: $(VENV)/.installed-tests ## the live page in a real browser, where there is one
+	$(PY) -m pytest tests/browser
 
 fuzz: $(VENV)/.installed-tests ## coverage-guided fuzzing, Linux (FUZZ_SECONDS=, default 60 for each target)
 	$(PIP) install --editable ".[fuzz]"

@@ -82,7 +82,7 @@ _KINDS: Final = (
     # Channels.
     ProblemType("invalid-configuration", 422, "The channel cannot be opened with these settings"),
     ProblemType("invalid-content-topic", 422, "The content topic is not of the prescribed form"),
-    ProblemType("unknown-key", 422, "No key has this name"),
+    ProblemType("unknown-key", 409, "No key has this name"),
     ProblemType("channel-not-found", 404, "No such channel is open"),
     ProblemType("channel-conflict", 409, "The channel is open with other settings"),
     ProblemType("channel-exists", 409, "Another process has the channel open"),

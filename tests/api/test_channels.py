@@ -81,7 +81,6 @@ BAD_BODIES = {
     "settings that contradict each other": channel_body(sds={"repairTMinMs": 200_000}),
     "persistence": channel_body(sds={"persistence": None}),
     "unknown scheme": channel_body(encryption={"scheme": "rot13", "keyRef": "A"}),
-    "unknown key": channel_body(encryption={"scheme": "aes-256-gcm", "keyRef": "A"}),
     "key reference with a path": channel_body(
         encryption={"scheme": "aes-256-gcm", "keyRef": "../a"}
     ),
@@ -97,8 +96,16 @@ async def test_what_cannot_be_opened_is_refused(body: object) -> None:
             "/v1/channels", content=json.dumps(body), headers={"Content-Type": "application/json"}
         )
         assert answer.status_code == 422
-        assert problem_name(answer) in ("invalid-request", "invalid-configuration", "unknown-key")
+        assert problem_name(answer) in ("invalid-request", "invalid-configuration")
         assert (await it.client.get("/v1/channels")).json() == {"channels": [], "unavailable": []}
+
+
+async def test_a_key_that_the_service_does_not_have_is_a_conflict() -> None:
+    async with served(keys={"B": KEY}) as it:
+        answer = await it.open(encryption={"scheme": "aes-256-gcm", "keyRef": "A"})
+        assert (answer.status_code, problem_name(answer)) == (409, "unknown-key")
+        assert "'B'" not in answer.text
+        assert (await it.client.get(path_of())).status_code == 404
 
 
 async def test_opening_again_with_the_same_settings_is_harmless() -> None:
@@ -127,16 +134,18 @@ async def test_opening_again_with_other_settings_is_a_conflict() -> None:
         assert answer.json()["differences"] == ["senderId", "sds"]
 
 
-async def test_two_opens_at_once_make_one_channel() -> None:
-    async with served(database="memory://") as it:
+async def test_two_opens_at_once_make_one_channel(tmp_path: Path) -> None:
+    async with served(
+        database=f"sqlite:///{tmp_path}/a.db"
+    ) as it:  # opening has to wait for a file
         same = await asyncio.gather(*(it.open() for _ in range(5)))
         assert sorted(answer.status_code for answer in same) == [200, 200, 200, 200, 201]
         others = await asyncio.gather(*(it.open("hall", name) for name in ("alice", "bob")))
         assert sorted(answer.status_code for answer in others) == [201, 409]
 
 
-async def test_no_more_channels_than_allowed() -> None:
-    async with served(max_channels=2) as it:
+async def test_no_more_channels_than_allowed(tmp_path: Path) -> None:
+    async with served(max_channels=2, database=f"sqlite:///{tmp_path}/a.db") as it:
         answers = await asyncio.gather(*(it.open(name) for name in "abc"))
         assert sorted(answer.status_code for answer in answers) == [201, 201, 409]
         refused = next(answer for answer in answers if answer.status_code == 409)

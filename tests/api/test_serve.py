@@ -67,6 +67,23 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
         assert service.wait().code == 0
 
 
+def test_event_streams_end_with_a_reason() -> None:
+    body = {"channelId": "room", "contentTopic": "/app/1/room/proto", "senderId": "alice"}
+    with (
+        serving("--database", "memory://", "--shutdown-timeout", "3600") as service,
+        service.client() as client,
+    ):
+        assert client.post("/v1/channels", json=body).status_code == 201
+        with client.stream("GET", "/v1/channels/room/events?after=0") as stream:
+            assert stream.status_code == 200
+            service.signal(signal.SIGTERM)
+            text = stream.read().decode()
+        ended = service.wait()
+    assert "event: stream:closing" in text
+    assert ended.code == 0
+    assert "GET /v1/channels/room/events 200 " in ended.log
+
+
 def test_a_request_that_never_ends_is_given_up_after_the_timeout() -> None:
     with (
         serving("--database", "memory://", "--shutdown-timeout", "0.1") as service,

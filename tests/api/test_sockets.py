@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import random
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -316,3 +317,45 @@ async def test_a_client_that_takes_no_bytes_is_let_go(
                 await alice.send(bytes(60_000), ephemeral=True)
                 await anext(heard)
         assert app.state.streams.ended["websocket", "stream:left"] == 1
+
+
+async def test_a_client_that_does_not_take_its_answers_is_let_go(
+    ends: tuple[ReliableChannel, ReliableChannel],
+) -> None:
+    alice, _ = ends
+    await alice.close()  # each send is answered at once, with a problem
+    async with room() as (quiet, _):
+        service = SmallService()
+        gone = asyncio.Event()
+
+        async def impatient(websocket: Any) -> None:
+            reader = EventReader(
+                quiet, after=None, kind="websocket", streams=streams_of(websocket, service)
+            )
+            await ChannelSocket(
+                websocket, alice, reader, may_send=True, max_frame_bytes=999, send_timeout_sec=0.2
+            ).run()
+            gone.set()
+
+        app = small_app(service, (WebSocketRoute(PATH, impatient),))
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        async with running(app) as port:
+            connection.connect(("127.0.0.1", port))  # loopback, and it listens
+            connection.setblocking(False)
+            url = f"ws://127.0.0.1:{port}/v1/channels/room/ws"
+            async with connect(
+                url, sock=connection, max_queue=1, ping_interval=None, compression=None
+            ) as client:
+                sending = asyncio.ensure_future(flood(client))
+                async with asyncio.timeout(60):
+                    await gone.wait()
+                client.transport.abort()
+                await sending
+
+
+async def flood(client: ClientConnection) -> None:
+    """Send frames without end."""
+    with suppress(ConnectionClosed):
+        while True:
+            await client.send(json.dumps({**frame(1, ephemeral=True), "id": "x" * 255}))

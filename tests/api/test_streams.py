@@ -79,6 +79,26 @@ async def test_without_a_cursor_a_stream_begins_now(
         assert ids(await client.take(2)) == [4, 5]
 
 
+async def test_only_durable_events_have_an_id(
+    ends: tuple[ReliableChannel, ReliableChannel],
+) -> None:
+    alice, _ = ends
+    async with (
+        running(small_app(SmallService(channels={"room": alice}))) as port,
+        EventClient(port) as client,
+    ):
+        await alice.send(b"hello")
+        found: dict[str, Frame] = {}
+        async for frame in client.frames():
+            found[frame.event] = frame
+            if len(found) == 2:
+                break
+    assert {name: (frame.id, frame.data["sequence"]) for name, frame in found.items()} == {
+        "reliable:message:sent": ("1", 1),
+        "reliable:message:progress": (None, 0),
+    }
+
+
 async def test_the_header_beats_the_query(ends: tuple[ReliableChannel, ReliableChannel]) -> None:
     alice, bob = ends
     await say(alice, bob, 1, 5)

@@ -66,6 +66,7 @@ def test_an_unknown_name_is_a_key_error() -> None:
         "room = 5ec2e7",
         "room = " + "5ec2e7" * 20,
         "room = 5ec2e7!!",
+        "room = !" + base64.b64encode(ONE).decode(),
         "ro om = 5ec2e7",
         "r\u00f6om = " + "5e" * 32,
         "room = " + "5e" * 32 + "\nroom = " + "c2" * 32,

@@ -63,6 +63,17 @@ async def test_reading_stops_at_the_limit() -> None:
     assert asked == 5
 
 
+async def test_what_is_announced_as_too_large_is_not_read() -> None:
+    async def unread() -> AsyncIterator[bytes]:
+        raise AssertionError
+        yield b""
+
+    headers = {"content-length": "2001"}
+    async with client_of(wrapped(**PLENTY)) as client:
+        answer = await client.post("/v1/channels", content=unread(), headers=headers)
+    assert answer.status_code == 413
+
+
 @pytest.mark.parametrize(("size", "status"), [(1_000, 200), (1_600, 431)])
 async def test_headers(size: int, status: int) -> None:
     async with client_of(wrapped(**PLENTY)) as client:

@@ -20,7 +20,7 @@ from api.readers import (
     parse_cursor,
     rfc3339,
 )
-from persistence import open_store
+from persistence import MemoryStore, open_store
 from reliable_channel import (
     ChannelClosedError,
     ChannelEvent,
@@ -37,6 +37,7 @@ from reliable_channel import (
     SenderIdConflictEvent,
 )
 from reliable_channel.events import EVENT_NAMES
+from reliable_channel.records import EventRecord
 from reliable_channel.types import ChannelId, MessageId, ParticipantId, RequestId
 from tests.support.streaming import room
 
@@ -191,6 +192,51 @@ async def test_a_reader_too_far_behind_ends_after_what_it_holds() -> None:
     assert isinstance(end, StreamEnd)
     assert (end.name, end.resume_after) == ("stream:slow", 2)
     assert end.json()["resumeAfter"] == 2
+
+
+async def test_what_is_replayed_gives_no_credit() -> None:
+    async with room() as (alice, bob):
+        await say(alice, bob, [bytes(60)] * 5)
+        reader = EventReader(bob, after=0, kind="sse", streams=streams(), max_backlog_bytes=100)
+        items = reader.items()
+        for _ in range(5):
+            await anext(items)
+        await say(alice, bob, [bytes(60)] * 5)
+        *events, end = [item async for item in items]
+        await reader.close()
+    assert [getattr(event, "sequence", 0) for event in events] == [6, 7]
+    assert getattr(end, "resume_after", 0) == 7
+
+
+class GatedStore(MemoryStore):
+    """Answers questions for events when its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def read_events(
+        self, channel_id: ChannelId, *, after: int, limit: int
+    ) -> list[EventRecord]:
+        self.asked.set()
+        await self.gate.wait()
+        return await super().read_events(channel_id, after=after, limit=limit)
+
+
+async def test_a_page_that_comes_after_the_end_of_the_service_is_not_given_out() -> None:
+    store = GatedStore()
+    async with room(store) as (alice, bob):
+        await say(alice, bob, [b"1", b"2"])
+        readers = streams()
+        reader = EventReader(bob, after=0, kind="sse", streams=readers)
+        first = asyncio.ensure_future(anext(reader.items()))
+        await store.asked.wait()
+        readers.closing.set()
+        store.gate.set()
+        end = await first
+        await reader.close()
+    assert (getattr(end, "name", ""), getattr(end, "resume_after", -1)) == ("stream:closing", 0)
 
 
 async def test_a_closed_reader_counts_no_more() -> None:

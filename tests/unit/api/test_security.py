@@ -158,6 +158,7 @@ async def test_each_token_has_its_own_rate_and_guesses_share_the_address_s() -> 
         ((f"bearer.{READ}",), {}, "read", f"bearer.{READ}"),
         ((f"bearer.{WRITE}",), {}, "write", f"bearer.{WRITE}"),
         (("channel", f"bearer.{WRITE}"), {}, "write channel", "channel"),
+        ((f"bearer.{READ}", "channel"), {}, "read channel", "channel"),
         (("channel",), bearer(READ), "read channel", None),
         ((), bearer(WRITE), "write", None),
     ],
@@ -237,6 +238,12 @@ async def test_a_name_that_somebody_pointed_here_is_refused(host: str, status: i
             assert answer.status_code == status
             if status == 421:
                 assert answer.json()["type"] == "/problems/host-not-allowed"
+
+
+async def test_two_hosts_are_none() -> None:
+    async with client_of(wrapped()) as client:
+        answer = await client.get("/v1/channels", headers=[("Host", "localhost")] * 2)
+    assert answer.status_code == 421
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,13 @@ import pytest
 from api.readers import InvalidCursorError
 from api.streaming import MAX_POLL_EVENTS, POLL_PAGE, cursor_of, poll_events
 from persistence import open_store
-from reliable_channel import ChannelClosedError, EventsExpiredError, ReliableChannel
-from tests.support.streaming import room
+from reliable_channel import (
+    ChannelClosedError,
+    EventsExpiredError,
+    ReliableChannel,
+    create_reliable_channel,
+)
+from tests.support.streaming import TOPIC, room
 
 
 @pytest.fixture
@@ -97,15 +102,42 @@ async def test_a_poll_waits_for_the_first_durable_event(
         assert page["next"] == 1
 
 
+class Gate:
+    """Encrypts one message at once and the others when it is open."""
+
+    overhead_bytes = 0
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self._is_first = True
+
+    async def encrypt(self, content: bytes) -> bytes:
+        if not self._is_first:
+            await self.open.wait()
+        self._is_first = False
+        return content
+
+    def decrypt(self, payload: bytes) -> bytes:
+        return payload
+
+
 async def test_progress_ends_no_poll(ends: tuple[ReliableChannel, ReliableChannel]) -> None:
-    alice, _ = ends
-    poll = asyncio.ensure_future(
-        poll_events(alice, after=0, limit=9, wait=30, closing=asyncio.Event())
-    )
-    await alice.send(b"x")
-    page = await poll
-    assert page["events"]
-    assert all(event["sequence"] for event in page["events"])
+    gate = Gate()
+    async with (
+        await create_reliable_channel(ends[0]._node, "gated", TOPIC, "alice", gate) as channel,
+        channel.events() as live,
+    ):
+        poll = asyncio.ensure_future(
+            poll_events(channel, after=0, limit=9, wait=30, closing=asyncio.Event())
+        )
+        await channel.send(bytes(250_000))  # three segments, one of which goes out
+        assert (await anext(live)).sequence == 0
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not poll.done()
+        gate.open.set()
+        page = await poll
+    assert page["events"][0]["name"] == "reliable:message:sent"
 
 
 async def test_a_poll_ends_when_the_time_is_over(
