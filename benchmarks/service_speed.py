@@ -20,7 +20,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from fastapi import FastAPI
 from api.application import create_app
 from api.keys import KeyRing
 from api.security import wrap
+from api.service import Service
 from api.serving import Server, listening, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
@@ -109,8 +110,13 @@ def empty_app() -> FastAPI:
     return app
 
 
-async def serve(apps: list[tuple[object, ServiceSettings]]) -> None:
-    """Serve applications until standard input ends; each says where it listens."""
+async def serve(apps: Sequence[tuple[object, ServiceSettings]], *services: Service) -> None:
+    """Serve applications until standard input ends; each says where it listens.
+
+    Args:
+        apps: What is served, and how.
+        services: Whose streams end then.
+    """
     async with AsyncExitStack() as stack:
         servers: list[uvicorn.Server] = []
         running: list[asyncio.Task[None]] = []
@@ -120,6 +126,8 @@ async def serve(apps: list[tuple[object, ServiceSettings]]) -> None:
             servers.append(server)
             running.append(asyncio.create_task(server.serve([sock])))
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        for service in services:
+            service.begin_closing()
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*running)
@@ -134,6 +142,7 @@ async def serve_services(folder: Path, count: int) -> None:
     """Serve services with a store each, on one network."""
     async with AsyncExitStack() as stack:
         apps: list[tuple[object, ServiceSettings]] = []
+        services: list[Service] = []
         for number in range(count):
             settings = ServiceSettings(
                 database=f"sqlite:///{folder}/{number}.db",
@@ -143,7 +152,8 @@ async def serve_services(folder: Path, count: int) -> None:
             app = create_app(settings, keys=KeyRing({}))
             await stack.enter_async_context(app.router.lifespan_context(app))
             apps.append((wrap(app, settings, Tokens()), settings))
-        await serve(apps)
+            services.append(app.state.service)
+        await serve(apps, *services)
 
 
 @asynccontextmanager
