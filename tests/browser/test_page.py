@@ -13,13 +13,10 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+from playwright.async_api import Page, Route, expect
 
-playwright = pytest.importorskip("playwright.async_api")
-
-from playwright.async_api import Page, Route, expect  # noqa: E402
-
-from api.tokens import Tokens  # noqa: E402
-from tests.support.browser import Lab  # noqa: E402
+from api.tokens import Tokens
+from tests.support.browser import Lab
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -32,7 +29,7 @@ PATIENCE: Final = 20_000
 CHANNEL: Final = "harbour"
 SEGMENT_BYTES: Final = 8_000
 ACK_TIMEOUT_MS: Final = 700
-"""Of the default's seven seconds nothing would be learnt."""
+"""The default's five seconds would only be waited for."""
 
 OF_BOB: Final = "Crane 4 is free until noon."
 OF_ALICE: Final = "Manifest of the Ingeborg is on its way."
