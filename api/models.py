@@ -8,12 +8,8 @@ Spec: RELIABLE-CHANNEL-API, Type definitions; ARCHITECTURE, REST.
 
 from __future__ import annotations
 
-import ast
 import binascii
-import inspect
-from dataclasses import MISSING, fields
-from functools import cache
-from typing import Annotated, Any, Final, Literal, cast, get_type_hints
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -22,11 +18,17 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
-    create_model,
 )
-from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
+from api.config_models import (
+    RateLimitModel,
+    SdsModel,
+    SegmentationModel,
+    StatusModel,
+    WireModel,
+)
 from reliable_channel import (
     ChannelStatus,
     RateLimitConfig,
@@ -34,12 +36,6 @@ from reliable_channel import (
     SdsConfig,
     SegmentationConfig,
     SegmentState,
-)
-from reliable_channel.config import (
-    RATE_LIMIT_BOUNDS,
-    SDS_BOUNDS,
-    SEGMENTATION_BOUNDS,
-    Bounds,
 )
 from reliable_channel.core.wire.topics import MAX_TOPIC_LENGTH, parse_content_topic
 from reliable_channel.errors import InvalidContentTopicError
@@ -56,92 +52,6 @@ BASE64: Final = (
     r"(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"
 )
 """Standard base64 with padding and without stray bits: one text for each payload."""
-
-
-class WireModel(BaseModel):
-    """What all models share: camelCase on the wire, nothing unknown, nothing converted silently."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_by_name=True,
-        serialize_by_alias=True,
-        use_attribute_docstrings=True,
-        field_title_generator=lambda name, _: to_camel(name),
-        hide_input_in_errors=True,
-    )
-
-
-# --- Settings of a channel -----------------------------------------------------------------------
-
-
-@cache
-def _field_texts(kind: type) -> dict[str, str]:
-    """Return the string below each field of a class."""
-    tree = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    texts = {}
-    for node, following in zip(tree.body, tree.body[1:], strict=False):
-        match node, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
-                texts[name] = str(text).replace("``", "`")
-    return texts
-
-
-def model_of(
-    name: str, kind: type, bounds: Bounds, *, without: tuple[str, ...] = ("persistence",)
-) -> type[WireModel]:
-    """Return the model of a dataclass of the library, with its defaults, bounds and texts.
-
-    Args:
-        name: Of the model.
-        kind: The dataclass.
-        bounds: Smallest and largest value of its numeric fields.
-        without: Fields that do not go over the wire.
-    """
-    hints = get_type_hints(kind)
-    members: dict[str, Any] = {}
-    for item in fields(kind):
-        if item.name in without:
-            continue
-        low, high = bounds.get(item.name, (None, None))
-        annotation = hints[item.name]
-        if low is not None:
-            annotation = _bounded(annotation, low, cast("float", high))
-        members[item.name] = (
-            annotation,
-            Field(
-                ... if item.default is MISSING else item.default,
-                description=_field_texts(kind).get(item.name),
-            ),
-        )
-    return create_model(
-        name, __base__=WireModel, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
-    )
-
-
-def _bounded(annotation: Any, low: float, high: float) -> Any:
-    """Return a number's type with its bounds; None stays possible where it was."""
-    number: Any = float if isinstance(low, float) else int
-    bounded = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
-    return bounded if annotation is number else bounded | None
-
-
-SdsModel = model_of("SdsSettings", SdsConfig, SDS_BOUNDS)
-"""Settings of Scalable Data Sync."""
-
-SegmentationModel = model_of("SegmentationSettings", SegmentationConfig, SEGMENTATION_BOUNDS)
-"""Settings of segmentation."""
-
-RateLimitModel = model_of("RateLimitSettings", RateLimitConfig, RATE_LIMIT_BOUNDS)
-"""A limit that narrows the node's for one channel."""
-
-StatusModel = model_of(
-    "ChannelStatus", ChannelStatus, {}, without=("channel_id", "sender_id", "content_topic")
-)
-"""Sizes and counters of a channel."""
 
 
 def _check_identifier(text: str) -> str:
@@ -250,6 +160,44 @@ def _given(model: BaseModel | None) -> dict[str, Any]:
     return {} if model is None else model.model_dump(exclude_unset=True, by_alias=False)
 
 
+REQUEST_ID: Final = "5f1d7a09c3e24b86"
+
+ACCEPTED_EXAMPLE: Final[JsonDict] = {"requestId": REQUEST_ID}
+
+PAGE_EXAMPLE: Final[JsonDict] = {
+    "messages": [
+        {
+            "sequence": 7,
+            "payload": "aGVsbG8=",
+            "senderId": "bob",
+            "messageId": "0x8a3c",
+            "receivedAt": "2026-01-31T12:00:00.000000Z",
+            "ephemeral": False,
+            "late": False,
+        }
+    ],
+    "next": 7,
+}
+
+REQUEST_EXAMPLE: Final[JsonDict] = {
+    "requestId": REQUEST_ID,
+    "state": "delivered",
+    "final": True,
+    "ephemeral": False,
+    "error": None,
+    "recipients": ["bob"],
+    "segments": [
+        {
+            "id": f"{REQUEST_ID}:1",
+            "messageId": "0x8a3c",
+            "state": "acknowledged",
+            "transmissions": 1,
+        }
+    ],
+}
+"""What the description of the routes shows."""
+
+
 # --- Answers -------------------------------------------------------------------------------------
 
 
@@ -310,6 +258,8 @@ class ChannelList(WireModel):
 class Accepted(WireModel):
     """A message that is stored and will be sent."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [ACCEPTED_EXAMPLE]})
+
     request_id: str
     """What its events carry."""
 
@@ -365,6 +315,8 @@ class ReceivedMessage(WireModel):
 class MessagePage(WireModel):
     """Received messages in order."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [PAGE_EXAMPLE]})
+
     messages: list[ReceivedMessage]
     next: int
     """What to give as `after` for what follows; it grows even when no message was among the events read."""
@@ -390,6 +342,8 @@ class SegmentView(WireModel):
 
 class RequestView(WireModel):
     """How far a request is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [REQUEST_EXAMPLE]})
 
     request_id: str
     state: Literal["open", "sent", "delivered", "send-error", "delivery-error"]

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
-from pydantic import ValidationError
-
+from api.entries import Entry, close_logged, kept_entry, retry_distances
 from api.errors import (
     ChannelConflictError,
     ChannelNotFoundError,
@@ -51,35 +49,10 @@ logger = logging.getLogger("reliable_channel.api.service")
 MAX_OPENING: Final = 8
 """Channels that are opened at the same time after a restart."""
 
-FIRST_RETRY_SEC: Final = 1.0
-LONGEST_RETRY_SEC: Final = 60.0
-"""Distances of tries while a channel cannot be opened; each is twice the one before."""
-
 LONGEST_START_SEC: Final = 60.0
 """After this long the service is ready, whatever is still being opened."""
 
 State = Literal["starting", "ready", "closing"]
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A channel of the service, open or not.
-
-    Attributes:
-        request: Its settings; None where the registry holds what this version cannot read.
-        channel: The handle, while it is open.
-        reason: Why it is not open.
-        retry_at: When it is tried again, on the loop's clock.
-        tried: It was tried once since the service started.
-        task: What opens it.
-    """
-
-    request: ChannelRequest | None
-    channel: ReliableChannel | None = None
-    reason: str = "it is being opened"
-    retry_at: float = 0.0
-    tried: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
 
 
 class Service:
@@ -482,34 +455,3 @@ class Service:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def kept_entry(channel_id: str, text: str) -> Entry:
-    """Return the entry of a channel that the registry holds; one that cannot be read is never opened."""
-    try:
-        return Entry(ChannelRequest.model_validate_json(text))
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = (
-            f"its kept settings cannot be read by this version ({where}: {first['msg']}); "
-            "DELETE it and open it anew"
-        )
-    logger.warning("channel %s not open: %s", channel_id, reason)
-    return Entry(None, reason=reason)
-
-
-def retry_distances() -> Iterator[float]:
-    """Give the seconds between tries, without end."""
-    wait = FIRST_RETRY_SEC
-    while True:
-        yield wait
-        wait = min(2 * wait, LONGEST_RETRY_SEC)
-
-
-async def close_logged(channel: ReliableChannel) -> None:
-    """Close a channel; what goes wrong is logged, for everything is released all the same."""
-    try:
-        await channel.close()
-    except ReliableChannelError as error:
-        logger.warning("channel %s did not close well: %s", channel.channel_id, one_line(error))

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Depends, Query, Response
 
+from api.config_models import WireModel
 from api.models import (
     Channel,
     ChannelList,
     ChannelRequest,
     Epoch,
     UnavailableChannel,
-    WireModel,
     status_model,
 )
 from api.paths import quote_segment

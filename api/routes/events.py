@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from api.models import MAX_PAGE, MAX_SEQUENCE, EventPage, WireModel
+from api.config_models import WireModel
+from api.models import MAX_PAGE, MAX_SEQUENCE, EventPage
 from api.routes.common import ON_A_CHANNEL, OpenChannel, ReadyService, problems
 from api.sockets import socket_route
 from api.streaming import MAX_WAIT_SEC, cursor_of, event_response, poll_events

@@ -12,6 +12,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
+from api.config_models import WireModel
 from api.models import (
     MAX_PAGE,
     MAX_SEQUENCE,
@@ -20,7 +21,6 @@ from api.models import (
     ReceivedMessage,
     RequestView,
     SendRequest,
-    WireModel,
     request_view,
 )
 from api.paths import quote_segment

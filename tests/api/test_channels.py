@@ -135,7 +135,9 @@ async def test_opening_again_with_other_settings_is_a_conflict() -> None:
 
 
 async def test_two_opens_at_once_make_one_channel(tmp_path: Path) -> None:
-    async with served(database=f"sqlite:///{tmp_path}/a.db") as it:  # opening has to wait for a file
+    async with served(
+        database=f"sqlite:///{tmp_path}/a.db"
+    ) as it:  # opening has to wait for a file
         same = await asyncio.gather(*(it.open() for _ in range(5)))
         assert sorted(answer.status_code for answer in same) == [200, 200, 200, 200, 201]
         others = await asyncio.gather(*(it.open("hall", name) for name in ("alice", "bob")))

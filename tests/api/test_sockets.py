@@ -345,13 +345,13 @@ async def test_a_client_that_does_not_take_its_answers_is_let_go(
             connection.setblocking(False)
             url = f"ws://127.0.0.1:{port}/v1/channels/room/ws"
             async with connect(
-                url, sock=connection, max_queue=1, close_timeout=0.1, compression=None
+                url, sock=connection, max_queue=1, ping_interval=None, compression=None
             ) as client:
-                ended = asyncio.ensure_future(gone.wait())
                 sending = asyncio.ensure_future(flood(client))
-                await ended
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
+                async with asyncio.timeout(60):
+                    await gone.wait()
+                client.transport.abort()
+                await sending
 
 
 async def flood(client: ClientConnection) -> None:

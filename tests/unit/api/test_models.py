@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import re
 
@@ -11,87 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
-from pydantic.alias_generators import to_camel
 
 from api.models import (
     BASE64,
+    Accepted,
     ChannelRequest,
+    MessagePage,
     ProblemDocument,
-    RateLimitModel,
-    SdsModel,
-    SegmentationModel,
+    RequestView,
     SendRequest,
-    StatusModel,
     segment_state,
 )
 from reliable_channel import (
-    ChannelStatus,
-    ConfigurationError,
     RateLimitConfig,
     SdsConfig,
     SegmentationConfig,
     SegmentState,
 )
-from reliable_channel.config import (
-    RATE_LIMIT_BOUNDS,
-    SDS_BOUNDS,
-    SEGMENTATION_BOUNDS,
-    Bounds,
-)
-
-CONFIGS = [
-    (SdsModel, SdsConfig, SDS_BOUNDS),
-    (SegmentationModel, SegmentationConfig, SEGMENTATION_BOUNDS),
-    (RateLimitModel, RateLimitConfig, RATE_LIMIT_BOUNDS),
-]
 
 ROOM = {"channelId": "room", "contentTopic": "/test/1/room/proto", "senderId": "alice"}
 
 
 def request(**more: object) -> ChannelRequest:
     return ChannelRequest.model_validate_json(json.dumps(ROOM | more))
-
-
-@pytest.mark.parametrize(("model", "kind", "bounds"), CONFIGS)
-def test_settings_have_the_fields_defaults_and_bounds_of_the_library(
-    model: type[BaseModel], kind: type, bounds: Bounds
-) -> None:
-    properties = model.model_json_schema()["properties"]
-    expected = {item.name: item for item in dataclasses.fields(kind) if item.name != "persistence"}
-    assert list(properties) == [to_camel(name) for name in expected]
-    for name, item in expected.items():
-        schema = properties[to_camel(name)]
-        assert schema["default"] == item.default
-        assert schema["description"].endswith((".", ")"))
-        number = next((one for one in schema.get("anyOf", []) if "minimum" in one), schema)
-        if name in bounds:
-            assert (number["minimum"], number["maximum"]) == bounds[name]
-
-
-@pytest.mark.parametrize(("model", "kind", "bounds"), CONFIGS)
-def test_model_and_library_refuse_the_same(
-    model: type[BaseModel], kind: type, bounds: Bounds
-) -> None:
-    for name, (low, high) in bounds.items():
-        step = 1 if isinstance(low, int) else 0.25
-        for value in (low, high, low - step, high + step, True, "5", float("nan")):
-            try:
-                model.model_validate({to_camel(name): value})
-                accepted = True
-            except ValidationError:
-                accepted = False
-            try:
-                kind(**{name: value})
-                fits = True
-            except ConfigurationError as error:  # rules between fields are the library's own
-                fits = not any(problem.startswith(f"{name} must be from") or "number" in problem
-                               for problem in error.problems)  # fmt: skip
-            assert accepted == fits, (name, value)
-
-
-def test_status_has_the_fields_of_the_library() -> None:
-    names = {item.name for item in dataclasses.fields(ChannelStatus)}
-    assert StatusModel.model_fields.keys() == names - {"channel_id", "sender_id", "content_topic"}
 
 
 def test_absent_settings_are_the_defaults() -> None:
@@ -181,3 +122,9 @@ def test_segment_states_are_those_of_the_wire(state: SegmentState) -> None:
 def test_problem_documents_may_have_members_of_their_own() -> None:
     document = ProblemDocument(type="/problems/x", title="X", status=410, oldest=7)  # type: ignore[call-arg]
     assert document.model_dump(exclude_none=True)["oldest"] == 7
+
+
+@pytest.mark.parametrize("model", [Accepted, MessagePage, RequestView])
+def test_examples_of_the_description_fit_their_models(model: type[BaseModel]) -> None:
+    (example,) = model.model_json_schema()["examples"]
+    assert model.model_validate(example).model_dump(mode="json") == example

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from api.errors import (
 )
 from api.keys import KeyRing
 from api.models import ChannelRequest
-from api.service import Service, kept_entry, retry_distances
+from api.service import Service
 from api.settings import ServiceSettings
 from persistence import open_store
 from reliable_channel import ChannelClosedError, ChannelExistsError
@@ -104,7 +103,7 @@ async def test_the_registry_has_what_is_to_be_open() -> None:
 async def test_a_channel_that_cannot_be_opened_is_tried_again_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.service.FIRST_RETRY_SEC", 0.001)
+    monkeypatch.setattr("api.entries.FIRST_RETRY_SEC", 0.001)
     database = f"sqlite:///{tmp_path}/a.db"
     async with (service := service_on(database)).running():
         await service.open_channel(request())
@@ -147,19 +146,3 @@ async def test_revive_leaves_alone_what_works_no_longer_or_was_never_there() -> 
         await service.close_channel("room", purge=False)
         await asyncio.sleep(0)
         assert service.channels == {}
-
-
-def test_what_the_registry_holds_is_read_back() -> None:
-    asked = request(sds={"maxInFlight": 4})
-    assert kept_entry("room", asked.to_text()).request == asked
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"channelId": 5}', "[]", "\x00"])
-def test_what_cannot_be_read_is_an_entry_that_says_so(text: str) -> None:
-    entry = kept_entry("room", text)
-    assert entry.request is None
-    assert "cannot be read" in entry.reason
-
-
-def test_tries_come_at_doubled_distances_up_to_a_minute() -> None:
-    assert list(islice(retry_distances(), 9)) == [1, 2, 4, 8, 16, 32, 60, 60, 60]

@@ -1,0 +1,111 @@
+"""The library's configurations and status as models of the wire, made from its dataclasses: they cannot drift apart.
+
+Nothing here knows routes.
+
+Spec: RELIABLE-CHANNEL-API, Type definitions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Annotated, Any, cast, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.alias_generators import to_camel
+
+from reliable_channel import ChannelStatus, RateLimitConfig, SdsConfig, SegmentationConfig
+from reliable_channel.config import (
+    RATE_LIMIT_BOUNDS,
+    SDS_BOUNDS,
+    SEGMENTATION_BOUNDS,
+    Bounds,
+)
+
+
+class WireModel(BaseModel):
+    """What all models share: camelCase on the wire, nothing unknown, nothing converted silently."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+        field_title_generator=lambda name, _: to_camel(name),
+        hide_input_in_errors=True,
+    )
+
+
+# --- Settings of a channel -----------------------------------------------------------------------
+
+
+@cache
+def _field_texts(kind: type) -> dict[str, str]:
+    """Return the string below each field of a class."""
+    tree = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    texts = {}
+    for node, following in zip(tree.body, tree.body[1:], strict=False):
+        match node, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                texts[name] = str(text).replace("``", "`")
+    return texts
+
+
+def model_of(
+    name: str, kind: type, bounds: Bounds, *, without: tuple[str, ...] = ("persistence",)
+) -> type[WireModel]:
+    """Return the model of a dataclass of the library, with its defaults, bounds and texts.
+
+    Args:
+        name: Of the model.
+        kind: The dataclass.
+        bounds: Smallest and largest value of its numeric fields.
+        without: Fields that do not go over the wire.
+    """
+    hints = get_type_hints(kind)
+    members: dict[str, Any] = {}
+    for item in fields(kind):
+        if item.name in without:
+            continue
+        low, high = bounds.get(item.name, (None, None))
+        annotation = hints[item.name]
+        if low is not None:
+            annotation = _bounded(annotation, low, cast("float", high))
+        members[item.name] = (
+            annotation,
+            Field(
+                ... if item.default is MISSING else item.default,
+                description=_field_texts(kind).get(item.name),
+            ),
+        )
+    return create_model(
+        name, __base__=WireModel, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
+    )
+
+
+def _bounded(annotation: Any, low: float, high: float) -> Any:
+    """Return a number's type with its bounds; None stays possible where it was."""
+    number: Any = float if isinstance(low, float) else int
+    bounded = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
+    return bounded if annotation is number else bounded | None
+
+
+SdsModel = model_of("SdsSettings", SdsConfig, SDS_BOUNDS)
+"""Settings of Scalable Data Sync."""
+
+SegmentationModel = model_of("SegmentationSettings", SegmentationConfig, SEGMENTATION_BOUNDS)
+"""Settings of segmentation."""
+
+RateLimitModel = model_of("RateLimitSettings", RateLimitConfig, RATE_LIMIT_BOUNDS)
+"""A limit that narrows the node's for one channel."""
+
+StatusModel = model_of(
+    "ChannelStatus", ChannelStatus, {}, without=("channel_id", "sender_id", "content_topic")
+)
+"""Sizes and counters of a channel."""
