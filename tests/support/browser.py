@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from api.application import create_app
 from api.keys import KeyRing
@@ -25,9 +26,6 @@ from api.security import wrap
 from api.serving import Server, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 """Names that the browser goes by, in the order in which they are looked for."""
@@ -41,13 +39,8 @@ def browser_program() -> str:
     """Return the path of the system's browser.
 
     Raises:
-        MissingBrowserError: There is none, or Playwright is missing.
+        MissingBrowserError: There is none.
     """
-    try:
-        import playwright  # noqa: F401
-    except ImportError as error:
-        problem = "playwright is not installed: pip install 'reliable-channel[dev]'"
-        raise MissingBrowserError(problem) from error
     for name in PROGRAMS:
         found = shutil.which(name)
         if found:
@@ -64,8 +57,6 @@ async def run_browser() -> AsyncIterator[Browser]:
         MissingBrowserError: It cannot be had.
     """
     program = browser_program()
-    from playwright.async_api import async_playwright
-
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
