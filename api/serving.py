@@ -136,7 +136,15 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         family, _, _, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        # With the protocol named asyncio sends small answers at once (TCP_NODELAY); without, each takes 40 ms.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno and not isinstance(error, socket.gaierror):

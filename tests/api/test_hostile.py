@@ -80,11 +80,16 @@ def asked(service: ServeProcess, request: str, body: bytes = b"") -> tuple[Answe
     """Ask, and return the answer and the one line that was logged."""
     before = len(service.log())
     answer = ask(service, request, body)
-    while len(lines := service.log()[before:]) < 1:
-        assert service.process.poll() is None
-    (line,) = map(json.loads, lines)
+    (line,) = lines_after(service, before, 1)
     assert line["status"] == answer.status
     return answer, line
+
+
+def lines_after(service: ServeProcess, before: int, count: int) -> list[dict[str, Any]]:
+    """Return what was logged since, when it is so many lines: each is written after its answer is sent."""
+    while len(lines := service.log()[before:]) < count:
+        assert service.process.poll() is None
+    return [json.loads(line) for line in lines]
 
 
 BEARER = f"Authorization: Bearer {WRITE}"
@@ -231,7 +236,7 @@ def test_a_large_body_without_a_length_is_counted_and_not_kept(
             assert (answer.status, answer.kind) == (413, "payload-too-large")
             sock.sendall(head("GET /health/live").encode() + b"\r\n")  # the connection still works
             assert read_answer(stream).status == 200
-    lines = [json.loads(line) for line in open_service.log()[before:]]
+    lines = lines_after(open_service, before, 2)
     assert [line["status"] for line in lines] == [413, 200]
     with open(status, encoding="utf-8") as file:
         peak = int(re.findall(r"VmHWM:\s+(\d+) kB", file.read())[0])
@@ -264,9 +269,7 @@ def test_what_is_no_request_is_a_400_and_one_line(
         except ConnectionError:  # closed on us before all was sent
             answer = b"HTTP/1.1 400 "
     assert answer.startswith(b"HTTP/1.1 400 ")
-    while not (lines := open_service.log()[before:]):
-        assert open_service.process.poll() is None
-    (line,) = map(json.loads, lines)
+    (line,) = lines_after(open_service, before, 1)
     assert (line["level"], line["logger"]) == ("warning", "uvicorn.error")
 
 

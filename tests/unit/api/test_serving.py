@@ -153,6 +153,24 @@ def test_a_free_port(host: str) -> None:
         pass
 
 
+async def test_small_answers_are_sent_at_once() -> None:
+    """Without TCP_NODELAY each answer waits 40 ms for the client's system."""
+    seen: list[int] = []
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with listening("127.0.0.1", 0) as sock:
+        async with await asyncio.start_server(accepted, sock=sock.dup()):
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+    assert seen != [0]
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1"])
 def test_an_address_of_others_is_one_line(host: str) -> None:
     with pytest.raises(ServeFailedError, match=f"cannot listen on {host}:1: ") as caught:
