@@ -116,5 +116,3 @@ async def drive(port: int, connections: int, requests: Iterator[bytes]) -> Answe
 def quantile(ascending: list[float], share: float) -> float:
     """Return the value that this share of the values does not exceed."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))]
-
-

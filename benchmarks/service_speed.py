@@ -128,8 +128,8 @@ async def serve(apps: Sequence[tuple[object, ServiceSettings]], *services: Servi
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         for service in services:
             service.begin_closing()
-        for server in servers:
-            server.should_exit = True
+        for running_server in servers:
+            running_server.should_exit = True
         await asyncio.gather(*running)
 
 
