@@ -19,10 +19,13 @@ from messaging_adapter.config import (
 )
 from messaging_adapter.events import (
     ConnectionStatus,
+    NodeConnectionStatusEvent,
     NodeMessageErrorEvent,
     NodeMessagePropagatedEvent,
     NodeMessageReceivedEvent,
     NodeMessageSentEvent,
+    NodeTopicHealthEvent,
+    TopicHealth,
 )
 from messaging_adapter.factory import create_node, createNode
 from reliable_channel.ports import MessageEnvelope
@@ -34,12 +37,15 @@ __all__ = (
     "MessageValidation",
     "NetworkingConfig",
     "NodeConfig",
+    "NodeConnectionStatusEvent",
     "NodeMessageErrorEvent",
     "NodeMessagePropagatedEvent",
     "NodeMessageReceivedEvent",
     "NodeMessageSentEvent",
+    "NodeTopicHealthEvent",
     "ProtocolsConfig",
     "RlnConfig",
+    "TopicHealth",
     "WakuNode",
     "createNode",
     "create_node",

@@ -165,7 +165,12 @@ class WakuNode(ABC):
 
     @abstractmethod
     async def _is_stored(self, message_hash: bytes) -> bool:
-        """Say whether a store node has a message, once that is known."""
+        """Say whether a store node has a message, once that is known.
+
+        Raises:
+            PublishRejectedError: No store has it, and it will not be published again.
+            NodeError: No store could be asked.
+        """
 
     @abstractmethod
     async def _find(self, hashes: Sequence[bytes]) -> list[IncomingMessage]:
@@ -249,12 +254,7 @@ class WakuNode(ABC):
             NodeError: It may work later.
         """
         self._check_open()
-        self._last_timestamp_ns = max(self.clock.now_ns(), self._last_timestamp_ns + 1)
-        try:
-            message, data = self._encode(envelope, self._last_timestamp_ns)
-        except (ConfigurationError, LocalProtocolError) as error:
-            raise PublishRejectedError(str(error)) from error
-        return await self._transmit(message, data)
+        return await self._transmit(*self._new_message(envelope))
 
     async def lookup(self, hashes: Sequence[bytes]) -> list[IncomingMessage]:
         """Return those of the messages that the node's store has.
@@ -424,6 +424,18 @@ class WakuNode(ABC):
             self.pubsub_topic(topic)
         return topics
 
+    def _new_message(self, envelope: MessageEnvelope) -> tuple[WakuMessage, bytes]:
+        """Return a message with a timestamp of its own, and its bytes.
+
+        Raises:
+            PublishRejectedError: It is invalid or too large.
+        """
+        self._last_timestamp_ns = max(self.clock.now_ns(), self._last_timestamp_ns + 1)
+        try:
+            return self._encode(envelope, self._last_timestamp_ns)
+        except (ConfigurationError, LocalProtocolError) as error:
+            raise PublishRejectedError(str(error)) from error
+
     def _encode(
         self, envelope: MessageEnvelope, timestamp_ns: Nanoseconds
     ) -> tuple[WakuMessage, bytes]:
@@ -448,8 +460,7 @@ class WakuNode(ABC):
     async def _carry_out(self, request_id: RequestId, envelope: MessageEnvelope) -> None:
         """Transmit one message of the application and raise its events."""
         try:
-            async with self._gate.transmission():
-                message_hash = await self.publish(request_id, envelope)
+            message_hash = await self._hand_over(request_id, envelope)
         except ReliableChannelError as error:
             self._emit_error(request_id, str(error))
         except Exception as error:
@@ -458,6 +469,15 @@ class WakuNode(ABC):
         else:
             del self._unsent[request_id]
             await self._report(request_id, envelope, message_hash)
+
+    async def _hand_over(self, request_id: RequestId, envelope: MessageEnvelope) -> bytes:
+        """Count a message of the application and transmit it; a transport may try again.
+
+        Raises:
+            ReliableChannelError: It will not be tried any more.
+        """
+        async with self._gate.transmission():
+            return await self.publish(request_id, envelope)
 
     async def _report(
         self, request_id: RequestId, envelope: MessageEnvelope, message_hash: bytes
@@ -468,6 +488,12 @@ class WakuNode(ABC):
             return
         try:
             stored = await self._is_stored(message_hash)
+        except PublishRejectedError as error:
+            self._hub.emit(
+                NodeMessageErrorEvent(
+                    request_id=request_id, error=str(error), message_hash=message_hash
+                )
+            )
         except NodeError as error:
             logger.warning("request %s cannot be confirmed: %s", request_id, error)
         else:

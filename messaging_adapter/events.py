@@ -32,6 +32,19 @@ class ConnectionStatus(StrEnum):
     """It works as it should."""
 
 
+class TopicHealth(StrEnum):
+    """How well messages of a content topic can be sent and received."""
+
+    UNHEALTHY = "UNHEALTHY"
+    """No peer is known that has it."""
+    MINIMALLY_HEALTHY = "MINIMALLY_HEALTHY"
+    """At least one peer has it."""
+    SUFFICIENTLY_HEALTHY = "SUFFICIENTLY_HEALTHY"
+    """It works as it should."""
+    NOT_SUBSCRIBED = "NOT_SUBSCRIBED"
+    """It was left."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMessageReceivedEvent:
     """A message came in on a content topic that the application itself subscribes to."""
@@ -74,11 +87,30 @@ class NodeMessageErrorEvent:
     """The deterministic hash, where the message got one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConnectionStatusEvent:
+    """The node is connected better or worse than before."""
+
+    name: ClassVar[str] = "connection_status_change"
+    connection_status: ConnectionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTopicHealthEvent:
+    """A content topic is better or worse off than before."""
+
+    name: ClassVar[str] = "content_topic_health_change"
+    content_topic: str
+    health: TopicHealth
+
+
 NodeEvent: TypeAlias = (
     NodeMessageReceivedEvent
     | NodeMessagePropagatedEvent
     | NodeMessageSentEvent
     | NodeMessageErrorEvent
+    | NodeConnectionStatusEvent
+    | NodeTopicHealthEvent
 )
 
 NODE_EVENTS: Final[tuple[type[NodeEvent], ...]] = (
@@ -86,6 +118,8 @@ NODE_EVENTS: Final[tuple[type[NodeEvent], ...]] = (
     NodeMessagePropagatedEvent,
     NodeMessageSentEvent,
     NodeMessageErrorEvent,
+    NodeConnectionStatusEvent,
+    NodeTopicHealthEvent,
 )
 """The classes that a handler can be registered for."""
 
@@ -95,6 +129,8 @@ E = TypeVar(
     NodeMessagePropagatedEvent,
     NodeMessageSentEvent,
     NodeMessageErrorEvent,
+    NodeConnectionStatusEvent,
+    NodeTopicHealthEvent,
 )
 A = TypeVar("A")
 

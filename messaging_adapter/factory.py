@@ -13,13 +13,18 @@ from typing import Final
 from messaging_adapter.base import WakuNode
 from messaging_adapter.config import NodeConfig
 from messaging_adapter.memory import MemoryNode
+from messaging_adapter.rest_url import SCHEMES
+from messaging_adapter.waku_rest import WakuRestNode
 from reliable_channel.budget import restore_budget
 from reliable_channel.clock import SystemClock
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.ports import ChannelStore, Clock
 from reliable_channel.volatile import VolatileStore
 
-TRANSPORTS: Final[Mapping[str, type[WakuNode]]] = {"memory": MemoryNode}
+TRANSPORTS: Final[Mapping[str, type[WakuNode]]] = {
+    "memory": MemoryNode,
+    **dict.fromkeys(SCHEMES, WakuRestNode),
+}
 """What a transport's URL may begin with, before ``://``."""
 
 
