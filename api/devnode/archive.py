@@ -133,8 +133,12 @@ class Archive:
 
     def has(self, digest: bytes, now: Nanoseconds) -> bool:
         """Say whether the store shows a message."""
+        return self.find(digest, now) is not None
+
+    def find(self, digest: bytes, now: Nanoseconds) -> WakuMessage | None:
+        """Return a message that the store shows, or None."""
         item = self._items.get(digest)
-        return item is not None and item.visible_at <= now
+        return item.message if item is not None and item.visible_at <= now else None
 
     def query(self, query: StoreQuery, now: Nanoseconds) -> Page:
         """Return a page of what is asked for."""

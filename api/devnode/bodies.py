@@ -32,6 +32,10 @@ class BodyError(Exception):
         super().__init__(UNREADABLE + reason)
 
 
+class Base64Error(BodyError):
+    """A field of a message is no base64."""
+
+
 def read_json(data: bytes) -> Any:
     """Return what a body says.
 
@@ -113,8 +117,21 @@ def required(body: dict[str, Any], name: str) -> str:
     Raises:
         BodyError: It is not.
     """
+    value = present(body, name)
+    if not value.strip():
+        problem = f"Field `{name}` is missing"
+        raise BodyError(problem)
+    return value
+
+
+def present(body: dict[str, Any], name: str) -> str:
+    """Return a text that must be there.
+
+    Raises:
+        BodyError: It is not.
+    """
     value = field_of(body, name, str)
-    if value is None or not value.strip():
+    if value is None:
         problem = f"Field `{name}` is missing"
         raise BodyError(problem)
     return value
@@ -133,7 +150,7 @@ def binary(body: dict[str, Any], name: str) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         problem = f"Field `{name}` is not base64: {error}"
-        raise BodyError(problem) from error
+        raise Base64Error(problem) from error
 
 
 def number(body: dict[str, Any], name: str, low: int, high: int) -> int | None:

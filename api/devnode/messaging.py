@@ -23,6 +23,9 @@ RING: Final = 50
 MAX_REQUESTS: Final = 10_000
 """Requests whose events wait to be read, and requests under way."""
 
+MAX_OUTGOING_BYTES: Final = 64 << 20
+"""Payload bytes of requests under way."""
+
 MAX_TOPICS: Final = 10_000
 """Content topics subscribed to."""
 
@@ -80,6 +83,8 @@ class Messaging:
         self._received: deque[Received] = deque(maxlen=RING)
         self._events: OrderedDict[str, list[SendEvent]] = OrderedDict()
         self._outgoing: dict[str, Outgoing] = {}
+        self._outgoing_bytes = 0
+        self._looks = 0
 
     @property
     def is_detailed(self) -> bool:
@@ -106,17 +111,23 @@ class Messaging:
             self.evicted += len(self._received) == RING
             self._received.append(Received(digest, message, source))
 
-    def missed(self, digest: bytes, message: WakuMessage) -> None:
+    def missed(self, digest: bytes, content_topic: str) -> None:
         """Look for a message in the store, as a node with reliability does for what it missed."""
-        if not self._node.settings.reliability or message.content_topic not in self.topics:
+        if not self._node.settings.reliability or content_topic not in self.topics:
             return
+        if self._looks >= MAX_REQUESTS:
+            return
+        self._looks += 1
         network = self._node.network
 
         def look() -> None:
-            current = self._node.messaging is self and not self._node.seen.knows(digest)
-            if current and network.archive.has(digest, network.timers.now()):
+            self._looks -= 1
+            if self._node.messaging is not self or self._node.seen.knows(digest):
+                return
+            found = network.archive.find(digest, network.timers.now())
+            if found is not None:
                 self._node.seen.add(digest)
-                self.receive(digest, message, "history")
+                self.receive(digest, found, "history")
 
         network.timers.later(network.archive.lag_s + CADENCE_S, look)
 
@@ -138,8 +149,10 @@ class Messaging:
         Returns:
             The request's id; None where too much is under way.
         """
-        if len(self._outgoing) >= MAX_REQUESTS:
+        octets = self._outgoing_bytes + len(message.payload)
+        if len(self._outgoing) >= MAX_REQUESTS or octets > MAX_OUTGOING_BYTES:
             return None
+        self._outgoing_bytes = octets
         timers = self._node.network.timers
         request_id = self._node.make_id()
         digest = waku_message_hash(topic, message)
@@ -165,20 +178,24 @@ class Messaging:
         given_up = now - item.admitted_at >= GIVE_UP_S * SECOND
         if item.propagated and node.network.archive.has(item.digest, now):
             self._tell(item, "sent")
-            del self._outgoing[item.request_id]
+            self._end(item)
             return
         if given_up:
             if not item.propagated:
                 self._tell(item, "error", error=GAVE_UP)
-            del self._outgoing[item.request_id]
+            self._end(item)
             return
         if node.publish(item.topic, item.message) and not item.propagated:
             item.propagated = True
             self._tell(item, "propagated")
         if item.propagated and (item.message.ephemeral or not node.settings.reliability):
-            del self._outgoing[item.request_id]
+            self._end(item)
             return
         node.network.timers.later(CADENCE_S, lambda: self._try(item))
+
+    def _end(self, item: Outgoing) -> None:
+        del self._outgoing[item.request_id]
+        self._outgoing_bytes -= len(item.message.payload)
 
     def _tell(self, item: Outgoing, kind: str, **more: Any) -> None:
         event = SendEvent(kind, item.digest, self._node.network.timers.now(), more)

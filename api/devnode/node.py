@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 MAX_SEEN: Final = 16_384
 """Hashes by which a node knows repetitions."""
 
-MAX_UNDER_WAY: Final = 10_000
-"""Messages that are on their way to one node; further ones are lost."""
+MAX_UNDER_WAY_BYTES: Final = 64 << 20
+"""Payload bytes that are on their way to one node; further messages are lost."""
+
+OVERHEAD_BYTES: Final = 1_024
+"""What a message under way counts besides its payload."""
 
 FILTER_CAPACITY: Final = 50
 """Messages in the filter cache; nothing sets it."""
@@ -81,7 +84,7 @@ class Node:
         """What the filter peer has of us: pubsub and content topics."""
         self.arrived = 0
         self.lost = 0
-        self.under_way = 0
+        self.under_way_bytes = 0
 
     def forget_filter(self) -> None:
         """Have the filter peer lose its subscriptions, as its restart does; the node does not notice."""
@@ -124,20 +127,24 @@ class Node:
         copies = [] if dropped else faults.link.copies(self.random)
         if not copies:
             self.lost += 1
-            self.messaging.missed(digest, message)
+            self.messaging.missed(digest, message.content_topic)
             return
         self.seen.add(digest)
+        cost = OVERHEAD_BYTES + len(message.payload)
         for number, delay in enumerate(copies):
             act = partial(self._deliver, digest, topic, message, number > 0)
             if not delay:
                 act()
-            elif self.under_way < MAX_UNDER_WAY:
-                self.under_way += 1
-                self.network.timers.later(delay / SECOND, partial(self._land, self.seen, act))
+            elif self.under_way_bytes + cost > MAX_UNDER_WAY_BYTES:
+                self.lost += 1
+            else:
+                self.under_way_bytes += cost
+                land = partial(self._land, self.seen, cost, act)
+                self.network.timers.later(delay / SECOND, land)
 
-    def _land(self, life: Seen, act: partial[None]) -> None:
+    def _land(self, life: Seen, cost: int, act: partial[None]) -> None:
         if life is self.seen:  # else the node was restarted meanwhile
-            self.under_way -= 1
+            self.under_way_bytes -= cost
             act()
 
     def _deliver(self, digest: bytes, topic: str, message: WakuMessage, again: bool) -> None:

@@ -14,12 +14,14 @@ from api.devnode.bodies import (
     check_texts,
     field_of,
     message_json,
+    present,
     read_object,
-    required,
 )
+from api.devnode.caches import MAX_PLACES
 from api.devnode.http import JSON, Answer, Call, RefusedError, Route, json, text
 from api.devnode.network import TopicError
 from api.devnode.node import Node
+from reliable_channel.core.wire.topics import MAX_TOPIC_LENGTH
 
 NO_SUBSCRIPTIONS: Final = "peer has no subscriptions"
 
@@ -68,7 +70,7 @@ def read_request(call: Call) -> tuple[str, str | None, list[str]]:
     try:
         body = read_object(call.body)
         filters = check_texts(body.get("contentFilters") or [])
-        return required(body, "requestId"), field_of(body, "pubsubTopic", str) or None, filters
+        return present(body, "requestId"), field_of(body, "pubsubTopic", str) or None, filters
     except BodyError as error:
         reason = f"{UNDECODED}{error}"
         raise undecoded(reason) from error
@@ -85,6 +87,8 @@ def pairs(
     if not filters:
         reason = f"{UNDECODED}{BodyError('Field `contentFilters` is empty')}"
         raise undecoded(reason)
+    if any(len(name) > MAX_TOPIC_LENGTH for name in (topic or "", *filters)):
+        raise RefusedError(said(request_id, 400, "BAD_REQUEST: topic too long"))
     if topic is not None:
         return {(topic, content) for content in filters}
     if not node.settings.auto_sharding:
@@ -114,7 +118,8 @@ async def subscribe(call: Call) -> Answer:
     request_id, topic, filters = read_request(call)
     wanted = pairs(node, request_id, topic, filters)
     await ask_peer(call, request_id)
-    if not all(node.filter.subscribe(("content", content)) for _, content in wanted):
+    room = len(node.filtered | wanted) <= MAX_PLACES
+    if not room or not all(node.filter.subscribe(("content", content)) for _, content in wanted):
         return said(request_id, 503, "filter is at its limit")
     node.filtered |= wanted
     return said(request_id, 200, "OK")

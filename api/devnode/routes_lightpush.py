@@ -7,8 +7,8 @@ Spec: 19/WAKU2-LIGHTPUSH, version 3.
 
 from __future__ import annotations
 
-from api.devnode.bodies import BodyError, field_of, message_of, read_object
-from api.devnode.http import OK, Answer, Call, Route, json, text
+from api.devnode.bodies import Base64Error, BodyError, field_of, message_of, read_object
+from api.devnode.http import OK, Answer, Call, RefusedError, Route, json, text
 from api.devnode.network import TopicError, is_shard_topic
 from api.devnode.node import MAX_MESSAGE_BYTES, Node
 from api.devnode.routes_relay import TOO_LARGE
@@ -100,8 +100,13 @@ async def push(call: Call) -> Answer:
     """Push a message, version 3."""
     try:
         topic, message = read_push(call)
+    except Base64Error as error:
+        return json({"statusDesc": f"Invalid message! {error}"}, 400)
     except BodyError as error:
         reason = f"Invalid content body, could not decode: {error}"
+        return json({"statusDesc": f"Invalid push request! {reason}"}, 400)
+    except RefusedError as refused:
+        reason = refused.answer.body.decode()
         return json({"statusDesc": f"Invalid push request! {reason}"}, 400)
     try:
         return json({"relayPeerCount": await publish(call, topic, message)})

@@ -64,7 +64,7 @@ def read_query(given: dict[str, str]) -> StoreQuery:
         end=read_time(given.get("endTime")),
         hashes=tuple(read_hash(part) for part in given.get("hashes", "").split(",") if part),
         cursor=read_hash(cursor) if cursor else None,
-        forward=given.get("ascending", "true") in ("", "true"),
+        forward=given.get("ascending", "true") == "true",
         page_size=read_size(given.get("pageSize")),
     )
 

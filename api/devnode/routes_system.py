@@ -250,11 +250,13 @@ async def filter_subscriptions(call: Call) -> Answer:
 
 
 async def connect(call: Call) -> Answer:
-    """Take peers to connect to; all that can be parsed are taken as reached."""
-    for where in read_texts(call.data()):
+    """Take peers to connect to; all are taken as reached, unless the node is isolated."""
+    for index, where in enumerate(read_texts(call.data())):
         parts = where.split("/")
         if len(parts) < 7 or parts[0] or "p2p" not in parts:
             return text(400, f"Couldn't parse remote peer info: {where}")
+        if call.node.faults.isolated:
+            return text(400, f"Failed to connect to peer at index: {index} - {where}")
     return OK
 
 
