@@ -49,9 +49,7 @@ class Store:
 
 @asynccontextmanager
 async def outbox(store: Store, *, expires: bool = False) -> AsyncIterator[Outbox]:
-    box = Outbox(
-        store.present, store.publish_again, period=3.0, patience=60.0, expires=expires
-    )
+    box = Outbox(store.present, store.publish_again, period=3.0, patience=60.0, expires=expires)
     tasks = [asyncio.create_task(box.run()), asyncio.create_task(box.run_again())]
     yield box
     assert not any(task.done() for task in tasks)

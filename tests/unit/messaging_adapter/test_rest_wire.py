@@ -235,7 +235,14 @@ def test_send_events_of_both_generations_are_read() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [None, {}, {"events": {}}, {"events": [1]}, {"events": [{}]}, {"events": [{"kind": "sent", "messageHash": "x"}]}],
+    [
+        None,
+        {},
+        {"events": {}},
+        {"events": [1]},
+        {"events": [{}]},
+        {"events": [{"kind": "sent", "messageHash": "x"}]},
+    ],
     ids=repr,
 )
 def test_what_are_no_send_events_is_refused(bad: Any) -> None:
@@ -251,13 +258,15 @@ def test_an_answer_without_id_is_refused(bad: Any) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.just(HASH),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["message", "messageHash", "payload", "contentTopic", "messages", "events", "kind"]
-        ),
-        inner,
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["message", "messageHash", "payload", "contentTopic", "messages", "events", "kind"]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
