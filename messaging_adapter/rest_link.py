@@ -45,7 +45,7 @@ MIN_POLL_SEC: Final = 0.05
 """Shortest distance of polls, when there is much to get."""
 
 TARGET_SEC: Final = 0.02
-"""With many topics polls are so far apart at least: 50 a second in all."""
+"""Polls are so far apart at least: 50 a second in all, however many topics there are."""
 
 MANY: Final = 10
 """So many messages in one answer are much."""
@@ -280,7 +280,8 @@ class RestLink:
         """Ask for messages once everywhere, and return the largest number that one answer had."""
         await self._mend_subscriptions()
         most = 0
-        for target in self._targets():
+        for number, target in enumerate(self._targets()):
+            await asyncio.sleep(TARGET_SEC if number else 0)
             messages = await self.receiver.poll(target)
             for message in messages:
                 self._intake.take(message)
@@ -325,8 +326,7 @@ class RestLink:
         wait = self._parameters.poll_ms / 1_000
         if most >= MANY:
             wait = min(wait, MIN_POLL_SEC)
-        floor = TARGET_SEC * len(self._targets())
-        return max(wait, floor - took, TARGET_SEC)
+        return max(wait - took, TARGET_SEC)
 
     # --- Health ----------------------------------------------------------------------------------
 

@@ -214,11 +214,11 @@ class WakuRestNode(WakuNode):
                         made = self._new_message(envelope)
                     return await self._transmit(*made)
             except RestError as error:
-                wait = backoff.after(error)
-                if loop.time() + wait >= end:
+                left = end - loop.time()
+                if left <= 0:
                     text = f"not sent within {patience:g} s: {error}"
                     raise NodeUnavailableError(text) from error
-                await asyncio.sleep(wait)
+                await asyncio.sleep(min(left, backoff.after(error)))
 
     async def _transmit(self, message: WakuMessage, data: bytes) -> bytes:
         await self.link.until_connected(PATIENCE_SEC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,6 +102,7 @@ class StandIn:
         budget = await restore_budget(config.rate_limit_config, store)
         node = OverWire(config, clock=self.clock, store=store, budget=budget, owns_store=True)
         node.wire = self.wires[number]
+        node._rng = random.Random(number)
         await node.start()
         return node
 

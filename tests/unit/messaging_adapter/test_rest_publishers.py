@@ -84,7 +84,7 @@ async def test_without_peers_it_may_work_later(way: str) -> None:
 async def test_a_request_that_times_out_at_the_node_may_work_later(way: str) -> None:
     async with publisher(way) as (out, network):
         network.nodes[0].faults.stalled.update({"relay", "lightpush"})
-        with pytest.raises(RestError, match="timed ?out"):
+        with pytest.raises(RestError, match=r"timed ?out"):
             await out.publish(MESSAGE)
 
 
@@ -150,7 +150,7 @@ async def test_the_messaging_api_is_waited_for_until_it_has_sent(generation: str
 async def test_what_the_messaging_api_gives_up_may_work_later() -> None:
     async with publisher("messaging") as (out, network):
         network.nodes[0].faults.isolated = True
-        with pytest.raises(RestError, match="retry time window|does not say"):
+        with pytest.raises(RestError, match=r"retry time window|does not say"):
             await out.publish(MESSAGE)
         assert network.wires[0].most_in_a_second() <= 10
 
