@@ -32,6 +32,9 @@ MARGIN_NS: Final = 5 * SECOND
 MIN_CHECK_SEC: Final = 1.0
 """Shortest distance of checks for gaps."""
 
+QUERY_SEC: Final = 0.1
+"""With many topics checks are rarer: ten questions a second on average."""
+
 logger = logging.getLogger("reliable_channel.messaging_adapter")
 
 
@@ -132,7 +135,7 @@ class Intake:
         """
         shortest = wait = min(MIN_CHECK_SEC, self._longest_sec)
         while True:
-            await asyncio.sleep(shortest)
+            await asyncio.sleep(max(shortest, QUERY_SEC * len(list(self._queries()))))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait - shortest):
                     await self._soon.wait()

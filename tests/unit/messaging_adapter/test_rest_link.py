@@ -217,7 +217,7 @@ async def test_many_topics_are_asked_for_at_fifty_a_second_at_most() -> None:
         network.wires[0].times.clear()
         await asyncio.sleep(30)
         assert 30 <= network.wires[0].paths["GET /relay/v1/auto"] / 30 <= 50
-        assert network.wires[0].most_in_a_second() <= 60
+        assert network.wires[0].most_in_a_second() <= 80  # and now and then the store
         await node.close()
 
 
