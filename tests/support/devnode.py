@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from api.devnode.network import Network
 from api.devnode.node import Node
 from api.devnode.settings import DevnodeSettings
 from api.devnode.timers import LoopTimers
-from api.serving import BACKLOG
+from api.serving import listening
 from reliable_channel.types import SECOND, Nanoseconds
 from tests.support.serve_process import END_SEC, READY, ROOT, environment
 
@@ -56,7 +56,26 @@ class ManualTimers:
 
 
 class QuietServer(uvicorn.Server):
-    """A server that neither takes signals nor says where it listens."""
+    """A server that neither takes signals nor says where it listens, and ends at once."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Wait until it is to end, without looking ten times a second."""
+        await self.ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut everything off, as the end of a process does."""
+        for server in self.servers:
+            server.close()
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in self.server_state.connections:
+            connection.transport.abort()
+        while self.server_state.tasks or self.server_state.connections:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until it is told to exit."""
@@ -74,6 +93,7 @@ class Devnode:
         self.timers = LoopTimers()
         self.network = Network(settings, self.timers)
         self.ports = [0] * settings.nodes
+        self._sockets = ExitStack()
         self._server: QuietServer | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -99,13 +119,12 @@ class Devnode:
 
     def client(self, number: int = 0, **options: Any) -> httpx.AsyncClient:
         """Return a client that asks one of the nodes."""
-        return httpx.AsyncClient(base_url=self.urls[number], **options)
+        # Nothing to verify; reading certificates takes longer than most tests.
+        return httpx.AsyncClient(base_url=self.urls[number], verify=False, **options)
 
     async def start(self) -> None:
         """Listen; after a stop on the same ports."""
-        sockets = [
-            socket.create_server(("127.0.0.1", port), backlog=BACKLOG) for port in self.ports
-        ]
+        sockets = [self._sockets.enter_context(listening("127.0.0.1", p)) for p in self.ports]
         self.ports = [sock.getsockname()[1] for sock in sockets]
         application = make_application(self.network, self.ports)
         self._server = QuietServer(server_config(application))
@@ -124,9 +143,9 @@ class Devnode:
         server, task = self._server, self._task
         self._server = self._task = None
         if server is not None and task is not None:
-            server.should_exit = True
-            server.force_exit = True
+            server.ended.set()
             await task
+        self._sockets.close()
         if forget:
             for node in self.nodes:
                 node.restart()
