@@ -16,6 +16,8 @@ TALKATIVE: Final = (
     "uvicorn.error",
     "uvicorn.access",
     "asyncio",
+    "httpcore",
+    "httpx",
     "alembic",
     "sqlalchemy",
 )
