@@ -21,7 +21,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from reliable_channel.core.wire import SdsMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from tests.support.serve_process import END_SEC, READY, ROOT, environment, serving
 
 pytestmark = pytest.mark.timeout(150)

@@ -10,6 +10,8 @@ import pytest
 from annotated_types import Ge, Le
 
 from api.settings import ServiceSettings
+from messaging_adapter.rest_url import BOUNDS as REST_BOUNDS
+from messaging_adapter.rest_url import CHOICES, RestParameters
 from reliable_channel.config import (
     RATE_LIMIT_BOUNDS,
     SDS_BOUNDS,
@@ -57,6 +59,17 @@ def test_the_table_names_every_field_with_its_default_and_bounds(
         for item in dataclasses.fields(kind)
     ]
     assert rows_of_section(kind.__name__) == expected
+
+
+def test_the_table_of_a_rest_node_names_every_parameter_with_its_default_and_bounds() -> None:
+    expected = [
+        (item.name, shown(item.default), *map(shown, REST_BOUNDS[item.name]))
+        if item.name in REST_BOUNDS
+        else (item.name, shown(item.default), "", "")
+        for item in dataclasses.fields(RestParameters)
+        if item.name in {*REST_BOUNDS, *CHOICES}
+    ]
+    assert rows_of_section("`waku+http://HOST:PORT?…`") == expected
 
 
 def service_rows() -> list[tuple[str, ...]]:

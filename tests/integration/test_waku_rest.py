@@ -225,21 +225,25 @@ async def test_a_service_that_starts_before_its_node_has_everything_in_the_end()
     store = open_store("memory://")
     async with stand_in() as network, await network.open(1, sds_config=SDS) as there:
         talking = await open_channel(there, "bob")
-        async with await network.open(0, store=store, sds_config=SDS) as node:
-            async with await open_channel(node, "alice"):
-                await talking.send(b"one")
-                await asyncio.sleep(5)
+        async with (
+            await network.open(0, store=store, sds_config=SDS) as node,
+            await open_channel(node, "alice"),
+        ):
+            await talking.send(b"one")
+            await asyncio.sleep(5)
         for name in named(30):
             await talking.send(name)
         await asyncio.sleep(100)
         network.wires[0].down = True
-        async with await network.open(0, store=store, sds_config=SDS) as node:
-            async with await open_channel(node, "alice") as channel:
-                heard = Listener(channel)
-                await asyncio.sleep(60)
-                network.wires[0].down = False
-                await until(lambda: len(heard.received) == 30, 60)
-                assert heard.received == named(30)
+        async with (
+            await network.open(0, store=store, sds_config=SDS) as node,
+            await open_channel(node, "alice") as channel,
+        ):
+            heard = Listener(channel)
+            await asyncio.sleep(60)
+            network.wires[0].down = False
+            await until(lambda: len(heard.received) == 30, 60)
+            assert heard.received == named(30)
         await talking.close()
 
 
