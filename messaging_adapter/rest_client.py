@@ -23,7 +23,7 @@ from typing import Any, Final
 import httpx
 
 from messaging_adapter.rest_url import RestParameters
-from reliable_channel.errors import DecodeError, NodeUnavailableError
+from reliable_channel.errors import DecodeError, NodeClosedError, NodeUnavailableError
 from reliable_channel.ports import Clock
 from reliable_channel.types import SECOND
 
@@ -248,7 +248,10 @@ class RestClient:
 
         Raises:
             RestError: No whole answer came, or the node wants a pause.
+            NodeClosedError: The client is closed.
         """
+        if self._http.is_closed:
+            raise NodeClosedError
         area = path.split("/", 2)[1]
         loop = asyncio.get_running_loop()
         pause = self._held_until.get(area, 0.0) - loop.time()

@@ -29,6 +29,9 @@ from reliable_channel.types import MS, SECOND, Nanoseconds
 MARGIN_NS: Final = 5 * SECOND
 """Missed messages are asked for from this long before the last one seen."""
 
+STORE_LAG_NS: Final = 20 * SECOND
+"""A message may take so long to its store: as long as relays take it."""
+
 MIN_CHECK_SEC: Final = 1.0
 """Shortest distance of checks for gaps."""
 
@@ -126,6 +129,23 @@ class Intake:
         """Take note that the store has to be asked for what came since a time."""
         self.behind_ns = start_ns if self.behind_ns is None else min(self.behind_ns, start_ns)
         self._soon.set()
+
+    def answered(
+        self, content_topic: str, start_ns: Nanoseconds, found: Sequence[IncomingMessage]
+    ) -> None:
+        """Take note that a holder of a topic was told itself what a store has since a time.
+
+        What was sent just before the topic was joined, and was on its way to the store then, is
+        wanted too. What was told from before that is owed to nobody else: nobody held the topic.
+        """
+        joined = self.topics.get(content_topic)
+        if joined is None:
+            return
+        since = max(start_ns, joined - STORE_LAG_NS)
+        for message in found:
+            if since <= message.timestamp_ns < joined:
+                self.seen.add(message.message_hash, message.timestamp_ns)
+        self.topics[content_topic] = min(joined, since)
 
     async def watch(self, connected: asyncio.Event) -> None:
         """Ask the store for what did not arrive: soon after trouble, else now and then.

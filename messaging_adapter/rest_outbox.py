@@ -146,8 +146,14 @@ class Outbox:
             try:
                 await self._ask()
                 backoff.reset()
-            except NodeError as error:
-                logger.debug("messages cannot be confirmed: %s", error)
+            except Exception as error:
+                unexpected = not isinstance(error, NodeError)
+                logger.log(
+                    logging.ERROR if unexpected else logging.DEBUG,
+                    "messages cannot be confirmed: %s",
+                    error,
+                    exc_info=unexpected,
+                )
                 self._give_up(certain=False)
                 await asyncio.sleep(backoff.after(error))
             if not self._entries:
@@ -163,8 +169,15 @@ class Outbox:
                     continue
                 try:
                     self.republished += await self._publish_again(entry.message)
-                except ReliableChannelError as error:
-                    logger.debug("a message was not published again: %s", error)
+                except Exception as error:
+                    unexpected = not isinstance(error, ReliableChannelError)
+                    words = "a message was not published again: %s"
+                    logger.log(
+                        logging.ERROR if unexpected else logging.DEBUG,
+                        words,
+                        error,
+                        exc_info=unexpected,
+                    )
             self._again_filled.clear()
 
     async def _ask(self) -> None:

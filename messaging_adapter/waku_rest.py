@@ -262,6 +262,7 @@ class WakuRestNode(WakuNode):
                 topics[content_topic] = min(topics[content_topic], start_ns)
                 self._intake.fall_behind(start_ns)
             raise
+        self._intake.answered(content_topic, start_ns, found)
         return found
 
     # --- Inside ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from messaging_adapter.rest_client import (
 )
 from messaging_adapter.rest_url import RestParameters
 from reliable_channel.clock import LoopClock
-from reliable_channel.errors import DecodeError
+from reliable_channel.errors import DecodeError, NodeClosedError
 from tests.support.virtual_loop import START_NS, virtual_time
 
 URL = "waku+http://user:hunter2@node:8645"
@@ -246,3 +246,11 @@ async def test_refusals_are_counted_and_logged_once_a_second(
     assert len(caplog.records) == 2
     assert refusals.counts == {"bad_entry": 100, "other": 1}
     assert all(len(record.getMessage()) < 500 for record in caplog.records)
+
+
+@virtual_time
+async def test_a_closed_client_says_so() -> None:
+    async with client_of(lambda _: reply(200, "OK")) as client:
+        await client.close()
+        with pytest.raises(NodeClosedError):
+            await client.request("GET", "/health")

@@ -15,7 +15,6 @@ from messaging_adapter.rest_outbox import Outbox
 from reliable_channel.core.wire import WakuMessage
 from reliable_channel.errors import (
     NodeClosedError,
-    NodeError,
     NodeUnavailableError,
     PublishRejectedError,
 )
@@ -29,10 +28,10 @@ class Store:
     """A store and a node, as the outbox sees them."""
 
     has: set[bytes] = field(default_factory=set)
-    error: NodeError | None = None
+    error: Exception | None = None
     asked: list[tuple[float, int]] = field(default_factory=list)
     published: list[float] = field(default_factory=list)
-    refuses: NodeError | None = None
+    refuses: Exception | None = None
 
     async def present(self, hashes: Sequence[bytes]) -> set[bytes]:
         self.asked.append((asyncio.get_running_loop().time(), len(hashes)))
@@ -95,9 +94,10 @@ async def test_where_proofs_expire_nothing_is_published_again_that_relays_would_
         assert store.published == [3.0, 6.0, 12.0]
 
 
+@pytest.mark.parametrize("error", [RestError(Trouble.FAILED, "no peer"), ValueError("ours")])
 @virtual_time
-async def test_a_store_that_cannot_be_asked_proves_nothing() -> None:
-    store = Store(error=RestError(Trouble.FAILED, "no peer"))
+async def test_a_store_that_cannot_be_asked_proves_nothing(error: Exception) -> None:
+    store = Store(error=error)
     async with outbox(store) as box:
         box.add(MESSAGE, b"a")
         with pytest.raises(NodeUnavailableError, match="no store could be asked"):
@@ -117,9 +117,10 @@ async def test_a_miss_before_the_store_went_away_counts() -> None:
             await box.outcome(b"a")
 
 
+@pytest.mark.parametrize("error", [RestError(Trouble.TIMEOUT, "no"), ValueError("ours")])
 @virtual_time
-async def test_a_repetition_that_fails_is_followed_by_the_next() -> None:
-    store = Store(refuses=RestError(Trouble.TIMEOUT, "no"))
+async def test_a_repetition_that_fails_is_followed_by_the_next(error: Exception) -> None:
+    store = Store(refuses=error)
     async with outbox(store) as box:
         box.add(MESSAGE, b"a")
         await asyncio.sleep(7)

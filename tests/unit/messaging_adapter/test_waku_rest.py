@@ -325,6 +325,26 @@ async def test_a_query_that_failed_is_made_up_for_when_the_node_is_back() -> Non
 
 
 @virtual_time
+async def test_what_was_on_its_way_to_the_store_when_it_was_asked_comes_later_and_nothing_twice() -> (
+    None
+):
+    async with stand_in(store_lag_s=3.0) as network:
+        other = await network.open(1)
+        for payload in (b"stored", b"under way"):
+            await other.publish("x", envelope(payload))
+            await asyncio.sleep(2)
+        node = await network.open()
+        heard = await listen(node)
+        found = await node.query(TOPIC, START_NS)
+        assert [item.payload for item in found] == [b"stored"]
+        await other.publish("x", envelope(b"live"))
+        await asyncio.sleep(40)
+        assert heard == [b"live", b"under way"]
+        await node.close()
+        await other.close()
+
+
+@virtual_time
 async def test_a_query_returns_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("messaging_adapter.waku_rest.MAX_QUERY_BYTES", 5)
     async with stand_in() as network:
