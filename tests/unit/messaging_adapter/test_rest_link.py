@@ -82,6 +82,40 @@ async def test_a_restarted_node_is_subscribed_again_and_asked_for_what_was_misse
         await other.close()
 
 
+@pytest.mark.parametrize("way", ["relay", "static", "filter"])
+@virtual_time
+async def test_what_was_missed_of_a_forgetful_node_is_asked_for_at_once(way: str) -> None:
+    async with stand_in() as network:
+        node = await network.open(query=f"receive={way}&check_ms=3600000")
+        other = await network.open(1)
+        heard = await listen(node)
+        await asyncio.sleep(100)
+        network.nodes[0].restart()
+        await say(other, b"1")
+        await asyncio.sleep(1)
+        assert heard == [b"1"]
+        await node.close()
+        await other.close()
+
+
+@pytest.mark.parametrize("way", ["filter", "messaging"])
+@virtual_time
+async def test_subscriptions_that_vanish_without_a_word_are_renewed(way: str) -> None:
+    async with stand_in() as network:
+        node = await network.open(query=f"receive={way}&store=off")
+        other = await network.open(1)
+        heard = await listen(node)
+        if way == "filter":
+            network.nodes[0].forget_filter()
+        else:
+            network.nodes[0].restart()
+        await asyncio.sleep(35)
+        await say(other, b"1")
+        await until(lambda: heard == [b"1"], 2)
+        await node.close()
+        await other.close()
+
+
 @pytest.mark.parametrize("away_s", [1, 30, 300])
 @pytest.mark.parametrize("way", ALL)
 @virtual_time
@@ -208,6 +242,21 @@ async def test_much_is_asked_for_more_often_and_nothing_is_lost() -> None:
 
 
 @virtual_time
+async def test_a_stream_of_messages_does_not_overflow_the_cache_of_the_node() -> None:
+    async with stand_in() as network:
+        node = await network.open(query="store=off")
+        other = await network.open(1)
+        heard = await listen(node)
+        for number in range(300):
+            await say(other, b"%d" % number)
+            await asyncio.sleep(0.008 if number < 100 else 0.004)
+        await asyncio.sleep(1)
+        assert len(heard) == 300
+        await node.close()
+        await other.close()
+
+
+@virtual_time
 async def test_many_topics_are_asked_for_at_fifty_a_second_at_most() -> None:
     async with stand_in() as network:
         node = await network.open()
@@ -265,14 +314,16 @@ async def test_a_topic_that_the_node_refuses_for_good_spoils_no_other() -> None:
     async with stand_in() as network:
         network.wires[0].down = True
         node = await network.open()
-        heard = await listen(node)
-        await listen(node, OTHER)
+        await listen(node)
+        heard = await listen(node, OTHER)
         faults = network.nodes[0].faults
-        faults.answer("/relay/v1/auto/subscriptions", 400, "Invalid topic", times=1)
+        faults.answer("/relay/v1/auto/subscriptions", 400, "Invalid topic", times=2)
         network.wires[0].down = False
         await asyncio.sleep(10)
         other = await network.open(1)
-        await say(other, b"a")
+        await say(other, b"a", OTHER)
         await until(lambda: heard == [b"a"], 5)
+        assert node.refusals.counts == {"topic_refused": 1}
+        assert network.wires[0].paths["POST /relay/v1/auto"] == 4  # to find out; both; each
         await node.close()
         await other.close()

@@ -217,6 +217,22 @@ async def test_what_can_be_sent_again_in_time_is_sent_once(
 
 
 @virtual_time
+async def test_what_went_out_though_the_node_says_otherwise_is_heard_once() -> None:
+    async with stand_in() as network:
+        node, other = await network.open(), await network.open(1)
+        heard, told = await listen(other), events_of(node)
+        await listen(node)
+        faults = network.nodes[0].faults
+        faults.answer("/relay/v1/auto/messages", 500, "oh no", method="POST", after=True, times=3)
+        await node.send(envelope())
+        await asyncio.sleep(10)
+        assert heard == [b"hello"]
+        assert told == ["propagated", "sent"]
+        await node.close()
+        await other.close()
+
+
+@virtual_time
 async def test_what_the_node_refuses_is_an_error_at_once_in_its_words() -> None:
     async with stand_in() as network:
         node = await network.open()
