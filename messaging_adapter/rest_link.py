@@ -106,6 +106,7 @@ class RestLink:
         self._node_status = ConnectionStatus.CONNECTED
         self._unjoined: dict[str, None] = {}
         self._refused: set[str] = set()
+        self._joining: set[str] = set()
         self._renewed = 0.0
         self.state = LinkState.DISCONNECTED
         self.areas: frozenset[str] = frozenset()
@@ -146,11 +147,14 @@ class RestLink:
         if self.state is not LinkState.CONNECTED:
             self._unjoined[topic] = None
             return
+        self._joining.add(topic)  # not to be asked for before the node knows it
         try:
             await self.receiver.join([topic])
         except RestError as error:
             logger.warning("the node is subscribed to %s later: %s", topic, error)
             self._unjoined[topic] = None
+        finally:
+            self._joining.discard(topic)
 
     async def leave(self, topic: str) -> None:
         """Unsubscribe the node, where that is possible."""
@@ -282,7 +286,12 @@ class RestLink:
         most = 0
         for number, target in enumerate(self._targets()):
             await asyncio.sleep(TARGET_SEC if number else 0)
-            messages = await self.receiver.poll(target)
+            try:
+                messages = await self.receiver.poll(target)
+            except ForgottenError:
+                if target not in self._targets():
+                    continue  # it was left meanwhile
+                raise
             for message in messages:
                 self._intake.take(message)
             most = max(most, len(messages))
@@ -291,7 +300,8 @@ class RestLink:
         return most
 
     def _targets(self) -> list[str]:
-        return self.receiver.targets([t for t in self._intake.topics if t not in self._refused])
+        left_out = self._refused | self._joining
+        return self.receiver.targets([t for t in self._intake.topics if t not in left_out])
 
     async def _mend_subscriptions(self) -> None:
         loop = asyncio.get_running_loop()

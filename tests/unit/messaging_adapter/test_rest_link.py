@@ -309,6 +309,22 @@ async def test_topics_are_left_with_their_last_holder() -> None:
         assert network.nodes[0].relay.places == set()
 
 
+@pytest.mark.parametrize("way", ALL)
+@virtual_time
+async def test_joining_and_leaving_while_a_slow_node_is_asked_is_not_taken_for_forgetting(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stand_in(answer_delay_ms=90) as network:
+        node = await network.open(query=f"receive={way}&poll_ms=20")
+        await listen(node, OTHER)
+        for number in range(40):
+            held = await node.subscribe_topic(f"/app{number}/1/x/proto", lambda _: None)
+            await asyncio.sleep(0.037 * (number % 7))
+            await held.close()
+        await node.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno > 20] == []
+
+
 @virtual_time
 async def test_a_topic_that_the_node_refuses_for_good_spoils_no_other() -> None:
     async with stand_in() as network:
