@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 
 from persistence.memory import MemoryStore
+from persistence.registry import Registry, open_registry
 from persistence.sql import SqlStore
 from persistence.sqlite import Synchronous
 from reliable_channel.errors import ConfigurationError
 
-__all__ = ("MemoryStore", "SqlStore", "open_store")
+__all__ = ("MemoryStore", "Registry", "SqlStore", "open_registry", "open_store")
 
 
 def open_store(

@@ -212,6 +212,20 @@ class Database:
             return None
         return cast("LedgerRecord", self._statements[LedgerRecord].record(row))
 
+    def read(self, job: Callable[[Connection], _T]) -> _T:
+        """Do a job in a transaction that only reads."""
+        with self._reads.begin() as connection:
+            return job(connection)
+
+    def write(self, job: Callable[[Connection], None]) -> None:
+        """Do a job in a transaction; it may be done twice where the server hung up."""
+
+        def in_transaction(writer: Connection) -> None:
+            with writer.begin():
+                job(writer)
+
+        self._write(in_transaction)
+
     def purge(self, channel_id: ChannelId) -> None:
         """Delete everything of a channel that nobody else drives."""
         is_held = self._leasing.holds(channel_id)

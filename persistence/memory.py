@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Self
 
 from persistence.retention import EventRetention
+from reliable_channel.types import ChannelId
 from reliable_channel.volatile import MAX_EVENT_BYTES, MAX_EVENTS, VolatileStore
 
 
@@ -46,6 +47,16 @@ class MemoryStore(VolatileStore):
             max_event_bytes=limits.max_event_bytes,
             max_event_age_sec=limits.max_event_age_sec,
         )
+        self._registered: dict[ChannelId, str] = {}
+
+    def registered(self) -> dict[ChannelId, str]:
+        """Return what ``open_registry`` keeps here.
+
+        Raises:
+            StoreClosedError: The store is not open.
+        """
+        self._check_open()
+        return self._registered
 
     async def __aenter__(self) -> Self:
         await self.open()

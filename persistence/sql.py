@@ -116,7 +116,7 @@ class SqlStore:
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed.
         """
-        database = self._opened()
+        database = self.opened()
         database.claim(channel_id)
         try:
             return await database.run(database.acquire, channel_id)
@@ -141,7 +141,7 @@ class SqlStore:
             StoreError: The database refuses a row for good; nothing was applied.
             StoreUnavailableError: The database failed; nothing was applied.
         """
-        database = self._opened()
+        database = self.opened()
         await database.run(database.commit, channel_id, dict(changes))
 
     async def read_events(
@@ -154,7 +154,7 @@ class SqlStore:
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed.
         """
-        database = self._opened()
+        database = self.opened()
         return await database.run(database.read_events, channel_id, after, limit)
 
     async def load_ledger(self, scope: str) -> LedgerRecord | None:
@@ -164,7 +164,7 @@ class SqlStore:
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed.
         """
-        database = self._opened()
+        database = self.opened()
         return await database.run(database.load_ledger, scope)
 
     async def purge_channel(self, channel_id: ChannelId) -> None:
@@ -176,10 +176,15 @@ class SqlStore:
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was forgotten.
         """
-        database = self._opened()
+        database = self.opened()
         await database.run(database.purge, channel_id)
 
-    def _opened(self) -> Database:
+    def opened(self) -> Database:
+        """Return the open database, for other modules of this package.
+
+        Raises:
+            StoreClosedError: The store is not open.
+        """
         if self._database is None:
             raise StoreClosedError
         return self._database

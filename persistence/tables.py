@@ -22,10 +22,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 
 from reliable_channel.records import (
     AcknowledgementRecord,
+    AnswerRecord,
+    AskedRecord,
     BodyRecord,
     ChannelRecord,
     CompletedRecord,
@@ -77,6 +80,16 @@ channels: Final = Table(
 """Which channels there are, each with its event log in numbers; its rows go when it goes."""
 
 
+registry: Final = Table(
+    "registry",
+    metadata,
+    Column("channel_id", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("settings", Text, nullable=False),
+)
+"""The channels that a service has open, and how; it refers to no other table, and none to it."""
+
+
 def _channel_id() -> Column[str]:
     owner = ForeignKey(channels.c.channel_id, ondelete="CASCADE")
     return Column("channel_id", Text, owner, primary_key=True)
@@ -103,6 +116,10 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("last_seen_ns", BigInteger, nullable=False),
         Column("conflict_seen", Boolean, nullable=False),
         Column("frontier", TextTuple, nullable=False),
+        Column("sync_due_ns", BigInteger, nullable=False, server_default="0"),
+        Column("idle_due_ns", BigInteger, nullable=False, server_default="0"),
+        Column("resumed_ns", BigInteger, nullable=False, server_default="0"),
+        Column("resumed_before_ns", BigInteger, nullable=False, server_default="0"),
         sqlite_with_rowid=False,
     ),
     LogRecord: Table(
@@ -158,6 +175,8 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("leader", Text),
         Column("lamport_timestamp", BigInteger, nullable=False),
         Column("parity_count", BigInteger, nullable=False),
+        Column("idempotency_key", Text, nullable=False),
+        Column("payload_digest", LargeBinary, nullable=False),
         sqlite_with_rowid=False,
     ),
     OutgoingRecord: Table(
@@ -173,6 +192,9 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("transmissions", BigInteger, nullable=False),
         Column("retransmissions", BigInteger, nullable=False),
         Column("deadline_ns", BigInteger, nullable=False),
+        Column("passed", BigInteger, nullable=False, server_default="0"),
+        Column("spared", Boolean, nullable=False, server_default=false()),
+        Column("in_flight", Boolean, nullable=False, server_default=false()),
         sqlite_with_rowid=False,
     ),
     BodyRecord: Table(
@@ -220,6 +242,27 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("may_predate", Boolean, nullable=False),
         Column("claimed", Boolean, nullable=False),
         Column("excused", Boolean, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    AskedRecord: Table(
+        "asked",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("next_ns", BigInteger, nullable=False),
+        Column("asked", BigInteger, nullable=False),
+        Column("deferred", BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    ),
+    AnswerRecord: Table(
+        "answers",
+        metadata,
+        _channel_id(),
+        Column("message_id", Text, primary_key=True),
+        Column("asked_by", Text, nullable=False),
+        Column("in_store", Boolean, nullable=False),
+        Column("due_ns", BigInteger, nullable=False),
+        Column("given_ns", BigInteger, nullable=False),
         sqlite_with_rowid=False,
     ),
     CompletedRecord: Table(

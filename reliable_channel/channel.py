@@ -145,7 +145,7 @@ class ReliableChannel:
         self._fetches: asyncio.Queue[Fetch] = asyncio.Queue()
         self._hub = EventHub(
             self.channel_id,
-            self._read_events,
+            self._read_records,
             last_sequence=machine.state.outbox.last_sequence,
         )
         self._batch = Batch()
@@ -231,6 +231,30 @@ class ReliableChannel:
             text = f"after must be a sequence from 0, not {after}"
             raise ConfigurationError(text)
         return self._hub.stream(after)
+
+    @property
+    def last_event_sequence(self) -> int:
+        """Sequence of the last durable event that was shown; 0 when there was none."""
+        return self._hub.last_sequence
+
+    async def read_events(self, *, after: int, limit: int) -> list[ChannelEvent]:
+        """Return durable events from the store, ascending: those that streams have shown, without waiting for more.
+
+        Args:
+            after: What follows this sequence; 0 from the beginning.
+            limit: At most so many.
+
+        Raises:
+            EventsExpiredError: Retention has removed some of them.
+            StoreUnavailableError: The store failed.
+            ChannelClosedError: The channel is closed.
+            ConfigurationError: ``after`` is negative, or ``limit`` less than 1.
+        """
+        self._check_open()
+        if after < 0 or limit < 1:
+            text = f"after must be a sequence from 0 and limit at least 1, not {after} and {limit}"
+            raise ConfigurationError(text)
+        return await self._hub.read(after, limit)
 
     def on(self, name: str, handler: Handler) -> Callable[[], None]:
         """Call a function, or coroutine function, for each event of a name.
@@ -741,7 +765,7 @@ class ReliableChannel:
         transport_hash = None if message.ephemeral else message.message_hash
         return lambda now: machine.receive(data, transport_hash, now)
 
-    async def _read_events(self, after: int, limit: int) -> list[EventRecord]:
+    async def _read_records(self, after: int, limit: int) -> list[EventRecord]:
         return await self._store.read_events(self.channel_id, after=after, limit=limit)
 
 

@@ -14,7 +14,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from reliable_channel.errors import ConfigurationError, ReliableChannelError
-from reliable_channel.events import EVENT_NAMES, ChannelEvent, MessageSentEvent
+from reliable_channel.events import (
+    EVENT_NAMES,
+    ChannelEvent,
+    MessageSentEvent,
+    event_from_record,
+)
 from reliable_channel.streams import EventStream, ReadEvents
 from reliable_channel.types import ChannelId, RequestId
 
@@ -63,6 +68,27 @@ class EventHub:
         self._handlers: dict[str, dict[object, Handler]] = {}
         self._waiters: dict[RequestId, list[Waiter]] = {}
         self.handler_tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last durable event that was shown; 0 when there was none."""
+        return self._shown
+
+    async def read(self, after: int, limit: int) -> list[ChannelEvent]:
+        """Return a page of the durable events that were shown.
+
+        Args:
+            after: Those that follow this sequence.
+            limit: At most so many.
+
+        Raises:
+            EventsExpiredError: Some of them were removed by retention.
+            StoreUnavailableError: The store failed.
+        """
+        if after >= self._shown:
+            return []
+        page = await self._read(after, min(limit, self._shown - after))
+        return [event_from_record(self._channel_id, record) for record in page]
 
     def stream(self, after: int | None) -> EventStream:
         """Return a stream, registered; see ``EventStream``."""

@@ -44,6 +44,14 @@ class ChannelRecord:
     """The sender-id-conflict event was raised."""
     frontier: tuple[MessageId, ...]
     """Logged ids that no logged message names: the next message of ours names them."""
+    sync_due_ns: Nanoseconds = 0
+    """When a sync message is due because something is owed or asked for; 0 when none is."""
+    idle_due_ns: Nanoseconds = 0
+    """When a sync message breaks the silence; 0 before the first start."""
+    resumed_ns: Nanoseconds = 0
+    """The latest start that gave what was waited for more time."""
+    resumed_before_ns: Nanoseconds = 0
+    """The one before it: what is older had that time already."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,10 @@ class RequestRecord:
     """Of its first segment, which with the log's rows gives the ids of a request that is final; 0 when ephemeral."""
     parity_count: int = 0
     """Parity segments."""
+    idempotency_key: str = ""
+    """What the application calls it, so that it may send it again without harm; empty when it does not."""
+    payload_digest: bytes = b""
+    """Tells what was sent under that key; empty without one."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +160,13 @@ class OutgoingRecord:
     """Times it was given to the node."""
     retransmissions: int
     deadline_ns: Nanoseconds
-    """When the running acknowledgement timer ends; 0 when none runs."""
+    """When the running acknowledgement timer ends, or would if the node reported at once; 0 when none runs."""
+    passed: int = 0
+    """Acknowledgement timeouts after which others of its request were sent in its place."""
+    spared: bool = False
+    """Its timer ended and it was not sent again."""
+    in_flight: bool = False
+    """The node has not reported the latest transmission."""
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +235,35 @@ class MissingRecord:
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
+class AskedRecord:
+    """A missing id that others were asked for already, by us or by somebody else."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    next_ns: Nanoseconds
+    """When we ask for it next."""
+    asked: int
+    """Messages of ours that asked for it."""
+    deferred: int
+    """Times that others' requests put ours off since."""
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRecord:
+    """A message that somebody asked for: it is going to be sent once more, or was a short while ago."""
+
+    key_fields: ClassVar[tuple[str, ...]] = ("message_id",)
+    message_id: MessageId
+    asked_by: ParticipantId
+    in_store: bool
+    """The node's store is known to have it."""
+    due_ns: Nanoseconds
+    """When it is to be sent, unless somebody else is heard doing so."""
+    given_ns: Nanoseconds
+    """When it was given to the node; 0 before."""
+
+
+@values.dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedRecord:
     """A payload that was rebuilt: a late segment of it never delivers again."""
 
@@ -271,6 +318,8 @@ Record: TypeAlias = (
     | DebtRecord
     | LostRecord
     | MissingRecord
+    | AskedRecord
+    | AnswerRecord
     | CompletedRecord
     | EventRecord
     | LedgerRecord
@@ -290,6 +339,8 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     DebtRecord,
     LostRecord,
     MissingRecord,
+    AskedRecord,
+    AnswerRecord,
     CompletedRecord,
     EventRecord,
     LedgerRecord,

@@ -26,6 +26,8 @@ from reliable_channel.events import (
 )
 from reliable_channel.records import (
     AcknowledgementRecord,
+    AnswerRecord,
+    AskedRecord,
     BodyRecord,
     CompletedRecord,
     DebtRecord,
@@ -355,6 +357,7 @@ def row_problems(participants: Iterable[Participant]) -> list[str]:
 def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey], bool]]:
     """Return the keys of the rows that what a machine holds can have, and whether each must be there."""
     book, state = machine.outgoing.book, machine.state
+    answers = machine.outgoing.responder.answers
     acknowledged = {
         (request.request_id, participant)
         for request in book.requests.values()
@@ -370,6 +373,16 @@ def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey
         (DebtRecord, {(item,) for item in state.debt}, True),
         (LostRecord, {(item,) for item in machine.causal.lost.ids}, True),
         (MissingRecord, {(item,) for item in machine.gaps.missing.messages}, True),
+        (
+            AskedRecord,
+            {(key,) for key, item in state.repairs.requests.items() if item.is_kept},
+            True,
+        ),
+        (
+            AnswerRecord,
+            {(item,) for item in (*answers.pending, *answers.answered)},
+            True,
+        ),
         (CompletedRecord, {(item,) for item in machine.reassembler.completed}, False),
         (
             BodyRecord,

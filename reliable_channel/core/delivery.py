@@ -85,10 +85,8 @@ class Delivery:
         Who is restarted often must not keep for ever what never becomes whole; who was down for long still gives the
         store and other participants the dependency timeout to bring the rest.
         """
-        now, wait = self.state.now, self.rest_wait_ns
-        payload.progress_ns = min(received_ns, now)
-        grace = min(wait, self.state.sds.dependency_timeout_ms * MS)
-        deadline = max(payload.progress_ns + wait, now + grace)
+        payload.progress_ns = min(received_ns, self.state.now)
+        deadline = self.state.deadline_of(received_ns, self.rest_wait_ns)
         self.state.timers.set(("set", payload.serial), deadline)
 
     def set_timed_out(self, serial: int) -> None:
@@ -233,12 +231,15 @@ class Delivery:
         self.reassembler.remove(payload)
         self.state.timers.cancel(("set", payload.serial))
 
-    def put_together(self, payload: IncomingPayload, *, restored: bool = False) -> None:
+    def put_together(
+        self, payload: IncomingPayload, restored_ns: Nanoseconds | None = None
+    ) -> None:
         """Let the rest of a whole payload's set go, give it the ids of its rebuilt segments, and hand it on.
 
         Args:
             payload: The payload.
-            restored: It was whole before a restart: what is remembered of its set knows of late segments too.
+            restored_ns: When its last segment came, before a restart; what is remembered of its set knows of late
+                segments too. None where it has just become whole.
         """
         if not self.names.settle(payload):
             return
@@ -249,12 +250,12 @@ class Delivery:
         payload.parity_rivals.clear()
         held = sum(1 << index for index in payload.ids)
         digest = set_digest(payload.key)
-        if not restored or digest not in self.reassembler.completed:
+        if restored_ns is None or digest not in self.reassembler.completed:
             self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
             self.deliver(payload)
         else:
-            self.complete(payload)
+            self.complete(payload, restored_ns)
 
     def end_parity(self, payload: IncomingPayload) -> None:
         """Let the parity of a whole payload go; its rows stay where data segments have none: they stand in for those.
@@ -306,12 +307,19 @@ class Delivery:
             )
         )
 
-    def complete(self, payload: IncomingPayload) -> None:
-        """Hand a whole payload to causal order; parked, it waits no longer than the dependency timeout."""
+    def complete(self, payload: IncomingPayload, since_ns: Nanoseconds | None = None) -> None:
+        """Hand a whole payload to causal order; parked, it waits no longer than the dependency timeout.
+
+        Args:
+            payload: The payload.
+            since_ns: When its last segment came, before a restart; None for now.
+        """
         if not self.causal.complete(payload):
             self.state.outbox.count("parked")
             wait = self.state.sds.dependency_timeout_ms * MS
-            self.state.timers.set(("dependency", payload.serial), self.state.now + wait)
+            since_ns = self.state.now if since_ns is None else since_ns
+            deadline = self.state.deadline_of(since_ns, wait)
+            self.state.timers.set(("dependency", payload.serial), deadline)
             self.keep_bounds(payload)
 
     def keep_bounds(self, payload: IncomingPayload) -> None:

@@ -45,7 +45,15 @@ from reliable_channel.core.segmentation import DEFAULT_ENCRYPTION_OVERHEAD, Segm
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.timers import TimerKey
 from reliable_channel.errors import RequestNotFoundError
-from reliable_channel.records import ChannelRecord, DebtRecord, LogRecord, Snapshot, rows_of
+from reliable_channel.records import (
+    AnswerRecord,
+    AskedRecord,
+    ChannelRecord,
+    DebtRecord,
+    LogRecord,
+    Snapshot,
+    rows_of,
+)
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 150 * 1024
@@ -60,6 +68,7 @@ class SegmentStatus:
     message_id: MessageId
     state: SegmentState
     transmissions: int
+    """Times it was given to the node; 0 where its request had ended before the channel was opened: that is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +217,8 @@ class ChannelMachine:
         group = self.state.group(now)
         self.state.sync.owe(now, group)
         self.state.sync.active(now, group)
+        self.state.sync.go_on(now, group)
+        self.outgoing.acknowledgements.go_on(now)
         self.started = True
         return self.conclude(now)
 
@@ -219,7 +230,9 @@ class ChannelMachine:
         self.outgoing.outcomes.owe_again(row.message_id for row in owed)
         restore_archive(self.state, snapshot)
         restore_outgoing(self.outgoing, snapshot, now)
+        self.outgoing.responder.restore(rows_of(snapshot, AnswerRecord), now)
         restore_incoming(self.delivery, snapshot)
+        self.state.repairs.restore(rows_of(snapshot, AskedRecord), now)
 
     def send(
         self, payload: object, now: Nanoseconds, *, ephemeral: bool = False

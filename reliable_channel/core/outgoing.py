@@ -248,7 +248,8 @@ class OutgoingPipeline:
         ephemeral = segment.request.ephemeral
         if segment.header is None:
             segment.header = self.first_header(segment, now)
-        self.state.outbox.put(segment.record())
+        until_ns = now + self.acknowledgements.wait_ns(segment)
+        self.state.outbox.put(segment.record(until_ns))
         self.publish(segment_id, segment.header + segment.suffix, now, ephemeral=ephemeral)
 
     def first_header(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:

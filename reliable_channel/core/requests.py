@@ -119,8 +119,12 @@ class OutgoingSegment:
             return SegmentState.SENT
         return SegmentState.IN_FLIGHT if self.in_flight else SegmentState.QUEUED
 
-    def record(self) -> OutgoingRecord:
-        """Return its row."""
+    def record(self, deadline_ns: Nanoseconds | None = None) -> OutgoingRecord:
+        """Return its row.
+
+        Args:
+            deadline_ns: When its timer would end if the node reported at once; None where that is known.
+        """
         return OutgoingRecord(
             request_id=self.request.request_id,
             segment_index=self.index,
@@ -130,7 +134,10 @@ class OutgoingSegment:
             propagated=self.propagated,
             transmissions=self.transmissions,
             retransmissions=self.retransmissions,
-            deadline_ns=self.deadline_ns,
+            deadline_ns=self.deadline_ns if deadline_ns is None else deadline_ns,
+            passed=self.passed,
+            spared=self.spared,
+            in_flight=self.in_flight,
         )
 
 

@@ -1,9 +1,9 @@
 """Kept rows back to a working channel.
 
 Requests that were open go on: what the node has not confirmed counts as not made (but stays counted in the epoch
-budget), acknowledgement timers start anew. Payloads that were incomplete or parked are put together again from their
-data and parity segments, each set by itself and in the order in which they came; parked ones wait their whole time
-again, the time of incomplete ones runs on. It must not publish anything.
+budget), deadlines are in wall time and pass while the process is down. Payloads that were incomplete or parked are put
+together again from their data and parity segments, each set by itself and in the order in which they came. It must not
+publish anything.
 
 Spec: RELIABLE-CHANNEL-API: causal history, outgoing buffers and partial reassembly survive restarts.
 """
@@ -42,6 +42,9 @@ from reliable_channel.records import (
     rows_of,
 )
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+FORGIVING: Final = 2
+"""Transmissions of a segment that may go unconfirmed, as a multiple of those that it has."""
 
 BODY_PARTS: Final = ("message", "header", "content")
 """The rows of a full message in the order of their bytes: one as it came, or two of ours."""
@@ -100,7 +103,7 @@ def restore_outgoing(outgoing: OutgoingPipeline, snapshot: Snapshot, now: Nanose
     for row in rows_of(snapshot, RequestRecord):
         if row.leader is not None:
             requests[row.request_id].leader = row.leader
-    restore_segments(requests, snapshot)
+    restore_segments(requests, snapshot, outgoing.state.sds.max_retransmissions)
     payloads = own_payloads(outgoing.state)
     for request in requests.values():
         if request.is_final:
@@ -143,13 +146,22 @@ def restore_final(
         book.index.setdefault(known.message_id, []).append((request, known.index))
 
 
-def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> None:
-    """Give open requests their segments back."""
+def restore_segments(
+    requests: dict[RequestId, Request], snapshot: Snapshot, max_retransmissions: int
+) -> None:
+    """Give open requests their segments back.
+
+    A transmission that the node did not report counts as not made, but not for ever: who crashes whenever it sends
+    would do so without end.
+    """
+    forgiving = FORGIVING * (max_retransmissions + 1)
     bodies: dict[tuple[MessageId, str], bytes] = {
         (row.message_id, row.part): row.data for row in rows_of(snapshot, BodyRecord)
     }
     for row in sorted(rows_of(snapshot, OutgoingRecord), key=lambda item: item.segment_index):
         request = requests[row.request_id]
+        unconfirmed = row.in_flight or not row.deadline_ns
+        not_made = unconfirmed and row.transmissions <= forgiving
         request.segments.append(
             OutgoingSegment(
                 request=request,
@@ -163,8 +175,10 @@ def restore_segments(requests: dict[RequestId, Request], snapshot: Snapshot) -> 
                 made_known=not request.ephemeral,
                 propagated=row.propagated,
                 transmissions=row.transmissions,
-                # Without a running timer the last one was not confirmed: it counts as not made.
-                retransmissions=max(0, row.retransmissions - (not row.deadline_ns)),
+                retransmissions=max(0, row.retransmissions - not_made),
+                passed=row.passed,
+                spared=row.spared,
+                deadline_ns=row.deadline_ns,
             )
         )
         request.propagated += row.propagated
@@ -188,7 +202,10 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
 
 
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
-    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run.
+    """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run on.
+
+    What went unconfirmed more than once waits as long as for an acknowledgement: a process that is restarted all the
+    time must not flood the network.
 
     Parity is made anew while not all data is propagated.
     """
@@ -200,7 +217,12 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
             outgoing.outcomes.propagated(segment, now)
         if segment.propagated:
             if not request.is_final:
-                outgoing.acknowledgements.start_timer(segment, now)
+                outgoing.acknowledgements.restore_timer(segment, now)
+            continue
+        deadline, segment.deadline_ns = segment.deadline_ns, 0
+        if segment.transmissions > 1 and deadline > now:
+            wait = outgoing.acknowledgements.wait_ns(segment)
+            outgoing.state.timers.set(("redo", segment.segment_id), min(deadline, now + wait))
         else:
             outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
     if request.parity_count and not request.sent:
@@ -224,11 +246,11 @@ def restore_incoming(delivery: Delivery, snapshot: Snapshot) -> None:
             delivery.state.outbox.delete(CompletedRecord, dropped)
     restore_missing(delivery, snapshot)
     whole, stale = rejoin_all(delivery, snapshot)
-    for payload in whole:
+    for payload, received_ns in whole:
         if payload.data:
-            delivery.put_together(payload, restored=True)
+            delivery.put_together(payload, received_ns)
         else:
-            delivery.complete(payload)
+            delivery.complete(payload, received_ns)
     for payload in stale:
         delivery.give_up(payload, "incomplete_timeout", "and it was sent again")
 
@@ -246,12 +268,12 @@ def restore_missing(delivery: Delivery, snapshot: Snapshot) -> None:
 
 def rejoin_all(
     delivery: Delivery, snapshot: Snapshot
-) -> tuple[list[IncomingPayload], list[IncomingPayload]]:
+) -> tuple[list[tuple[IncomingPayload, Nanoseconds]], list[IncomingPayload]]:
     """Enter all kept segments in their sets, those of each in the order in which they came.
 
     Returns:
-        Payloads that are whole, in the order in which they became so, and sets that cannot become so: of a parked
-        payload that lost one of its ids, after which another set began under the same key.
+        Payloads that are whole, in the order in which they became so, with the time; and sets that cannot become so: of
+        a parked payload that lost one of its ids, after which another set began under the same key.
     """
     kept: list[PendingRecord | ParityRecord] = [
         *rows_of(snapshot, PendingRecord),
@@ -264,7 +286,7 @@ def rejoin_all(
         # Numbers of rows that are still there are not given again.
         delivery.acceptance.arrivals = row.arrival
         delivery.reassembler.serial = max(delivery.reassembler.serial, row.set_number)
-    whole: list[tuple[int, IncomingPayload]] = []
+    whole: list[tuple[int, IncomingPayload, Nanoseconds]] = []
     stale = []
     # In the order in which they began: what came first may have given its segments to a set that began later.
     for _, rows in sorted(sets.items(), key=itemgetter(0)):
@@ -284,9 +306,9 @@ def rejoin_all(
                 delivery.take_out(stale[-1])
             payload = rejoin(delivery, key, rows)
         if payload is not None:
-            whole.append((rows[-1].arrival, payload))
+            whole.append((rows[-1].arrival, payload, rows[-1].received_ns))
     whole.sort(key=itemgetter(0))
-    return [payload for _, payload in whole], stale
+    return [(payload, received_ns) for _, payload, received_ns in whole], stale
 
 
 def segment_in(row: PendingRecord) -> SegmentMessage | None:

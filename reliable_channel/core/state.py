@@ -17,7 +17,7 @@ from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import MessageLog
 from reliable_channel.core.sds.participants import Participants
 from reliable_channel.core.sds.repair import RepairRequests
-from reliable_channel.core.sds.sync import SyncPolicy
+from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER, SyncPolicy
 from reliable_channel.core.timers import Timers
 from reliable_channel.records import ChannelRecord
 from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId
@@ -64,6 +64,10 @@ class ChannelState:
         self.settled_at_ns = record.settled_at_ns if record else 0
         self.last_seen_ns = record.last_seen_ns if record else 0
         self.conflict_seen = record.conflict_seen if record else False
+        self.resumed_ns = record.resumed_ns if record else now
+        self.resumed_before_ns = record.resumed_before_ns if record else now
+        if not self.resumed_ns <= now < self.resumed_ns + sds.dependency_timeout_ms * MS:
+            self.resumed_before_ns, self.resumed_ns = self.resumed_ns, now
         self.written: ChannelRecord | None = record
         self.outbox = Outbox(record.last_event_sequence if record else 0)
         self.timers = Timers()
@@ -72,12 +76,33 @@ class ChannelState:
         self.log.frontier = dict.fromkeys(record.frontier if record else ())
         self.debt = AckDebt(self.outbox)
         self.archive = MessageArchive(sds, self.outbox)
-        self.repairs = RepairRequests(sds, sender_id, self.timers)
+        self.repairs = RepairRequests(sds, sender_id, self.timers, self.outbox)
         self.sync = SyncPolicy(sds, self.debt, self.repairs, self.log, self.timers, random)
+        if record:
+            self.sync.kept_dues = {
+                SYNC_TIMER: record.sync_due_ns,
+                IDLE_TIMER: record.idle_due_ns,
+            }
 
     def group(self, now: Nanoseconds) -> int:
         """Return how many others may answer a message; at least 1."""
         return max(1, self.participants.lately(now))
+
+    def deadline_of(self, since_ns: Nanoseconds, wait: Nanoseconds) -> Nanoseconds:
+        """Return until when something is waited for that is waited for since a time, also before a restart.
+
+        A restart gives the store and others the dependency timeout to bring what they could not while we were down;
+        once, or who is restarted all the time would wait for ever.
+
+        Args:
+            since_ns: When the wait began; a time to come, by a clock that was set back, is now.
+            wait: How long it is, nanoseconds.
+        """
+        since_ns = min(since_ns, self.now)
+        if not self.resumed_before_ns < since_ns < self.resumed_ns:
+            return since_ns + wait
+        grace = min(wait, self.sds.dependency_timeout_ms * MS)
+        return max(since_ns + wait, self.resumed_ns + grace)
 
     def next_lamport(self, now: Nanoseconds, count: int = 1) -> int:
         """Advance the Lamport clock for ``count`` messages of ours; return the time of the first."""
@@ -112,6 +137,10 @@ class ChannelState:
             last_seen_ns=self.last_seen_ns,
             conflict_seen=self.conflict_seen,
             frontier=tuple(self.log.frontier),
+            sync_due_ns=self.timers.deadline(SYNC_TIMER) or 0,
+            idle_due_ns=self.timers.deadline(IDLE_TIMER) or 0,
+            resumed_ns=self.resumed_ns,
+            resumed_before_ns=self.resumed_before_ns,
         )
 
 

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.wire import SdsMessage
-from reliable_channel.records import MissingRecord, ParityRecord, PendingRecord
+from reliable_channel.records import (
+    AnswerRecord,
+    AskedRecord,
+    MissingRecord,
+    ParityRecord,
+    PendingRecord,
+)
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     CAROL,
@@ -27,6 +33,7 @@ from tests.support.builders import (
     messages_of,
     settled,
     single,
+    sync_message,
 )
 
 AT: Final = NOW_MS + 20_000
@@ -137,11 +144,14 @@ def durable(receiver: Participant) -> dict[str, Any]:
             item.message_id: item.record()
             for item in receiver.machine.gaps.missing.messages.values()
         },
-        "asked for": set(receiver.machine.state.repairs.requests),
+        "asked for": {
+            key: (item.next_ns, item.asked, item.deferred)
+            for key, item in receiver.machine.state.repairs.requests.items()
+        },
         "rows": {
             key: row
             for key, row in receiver.rows.items()
-            if key[0] in (PendingRecord, ParityRecord, MissingRecord)
+            if key[0] in (PendingRecord, ParityRecord, MissingRecord, AskedRecord)
         },
     }
 
@@ -217,3 +227,73 @@ def test_no_row_of_a_segment_is_left_when_all_is_quiet(
     assert receiver.rows_of(PendingRecord) == []
     assert receiver.rows_of(ParityRecord) == []
     assert receiver.machine.acceptance.payloads == {}
+
+
+# --- Answers to others' requests -------------------------------------------------------------------
+
+ASKED_FOR: Final = tuple(single(f"m{number}", lamport=AT) for number in range(4))
+
+STEPS: Final = st.lists(
+    st.tuples(
+        st.sampled_from(("ask", "ask", "hear", "forge", "wait", "fail")),
+        st.integers(0, len(ASKED_FOR) - 1),
+        st.sampled_from((1, 15, 40, 130)),
+    ),
+    min_size=3,
+    max_size=25,
+)
+"""What happens, to which message, and how many seconds pass after it."""
+
+
+def take_step(receiver: Participant, what: str, which: int, number: int) -> None:
+    """Let a message be asked for, heard from somebody, or the node fail."""
+    message = ASKED_FOR[which]
+    if what == "ask":
+        sender_id = CAROL if which % 2 else "dave"
+        sync = sync_message(sender_id=sender_id, lamport=AT + number)
+        receiver.receive(replace(sync, repair_request=entries(message.message_id)))
+    elif what == "hear":
+        receiver.receive(message)
+    elif what == "forge":
+        receiver.receive(replace(message, content=b"forged"))
+    if what == "fail":
+        receiver.failed()
+    else:
+        receiver.published()
+
+
+def answers_of(receiver: Participant) -> list[tuple[int, bytes, bool]]:
+    """Return when which answers were given to the node."""
+    return [
+        (item.time_ns, item.data, item.ephemeral)
+        for item in receiver.transmissions
+        if item.segment_id.startswith("repair:")
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS, restarts=RESTARTS)
+@example(steps=[("ask", 0, 1), ("wait", 0, 130), ("ask", 0, 1)], restarts={0, 1})
+def test_who_was_restarted_answers_the_same_requests_at_the_same_times(
+    steps: list[tuple[str, int, int]], restarts: set[int]
+) -> None:
+    lasting, restarted = settled(), settled()
+    given_before: list[tuple[int, bytes, bool]] = []
+    for receiver in (lasting, restarted):
+        receiver.receive(*ASKED_FOR)
+        receiver.published()
+    for number, (what, which, pause) in enumerate(steps):
+        for receiver in (lasting, restarted):
+            take_step(receiver, what, which, number)
+        if number in restarts:
+            given_before += answers_of(restarted)
+            restarted.rows = dict(reversed(restarted.rows.items()))
+            restarted = restarted.reopened()
+        for receiver in (lasting, restarted):
+            receiver.advance(pause * SECOND)
+            # Where the node does not report, a restart does: what was given is given.
+            receiver.published()
+        assert given_before + answers_of(restarted) == answers_of(lasting)
+        kept = {row.message_id: row for row in restarted.rows_of(AnswerRecord)}  # type: ignore[union-attr]
+        answers = restarted.machine.outgoing.responder.answers
+        assert set(kept) == {*answers.pending, *answers.answered}

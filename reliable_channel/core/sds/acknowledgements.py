@@ -165,8 +165,8 @@ class Acknowledgements:
         segment.passed = 0
         soon = now + int(self.wait_ns(segment) * ROUND_SHARE)
         if soon < segment.deadline_ns:
-            segment.deadline_ns = soon
-            self.state.timers.set(("ack", segment.segment_id), soon)
+            self.end_timer_at(segment, soon)
+            self.state.outbox.put(segment.record())
 
     def wait_ns(self, segment: OutgoingSegment) -> Nanoseconds:
         """Return how long a segment's acknowledgement is waited for, nanoseconds."""
@@ -180,8 +180,47 @@ class Acknowledgements:
         """
         if segment.request.ephemeral:
             return
-        segment.deadline_ns = now + self.wait_ns(segment)
-        self.state.timers.set(("ack", segment.segment_id), segment.deadline_ns)
+        self.end_timer_at(segment, now + self.wait_ns(segment))
+
+    def end_timer_at(self, segment: OutgoingSegment, deadline_ns: Nanoseconds) -> None:
+        """Let a segment's acknowledgement timer end at a time."""
+        segment.deadline_ns = deadline_ns
+        self.state.timers.set(("ack", segment.segment_id), deadline_ns)
+
+    def restore_timer(self, segment: OutgoingSegment, now: Nanoseconds) -> None:
+        """Let a kept timer run on until its wall time; one that is not known begins now, and its row says so."""
+        if segment.request.ephemeral:
+            return
+        if segment.deadline_ns:
+            # No wait is longer, unless the clock was set back.
+            self.end_timer_at(segment, min(segment.deadline_ns, now + self.wait_ns(segment)))
+        else:
+            self.start_timer(segment, now)
+            self.state.outbox.put(segment.record())
+
+    def go_on(self, now: Nanoseconds) -> None:
+        """Spread the timers that ended while we were down, once what was missed was taken in.
+
+        The first request goes at once, so that who is restarted again and again gets on; the others within a timeout:
+        the answer to the first is a sync, which names what else has arrived. Nobody could be heard while we were
+        down, so what has no retransmission left is listened for once more.
+        """
+        overdue: dict[RequestId, list[OutgoingSegment]] = {}
+        for segment in sorted(self.book.segments.values(), key=lambda item: item.deadline_ns):
+            if ("ack", segment.segment_id) not in self.state.timers or segment.deadline_ns > now:
+                continue
+            if segment.request.leader_has(segment.index):
+                self.start_timer(segment, now)
+            elif segment.timeouts >= self.state.sds.max_retransmissions and not segment.spared:
+                segment.spared = True
+                self.start_timer(segment, now)
+                self.state.outbox.put(segment.record())
+            else:
+                overdue.setdefault(segment.request.request_id, []).append(segment)
+        spread = self.state.sds.acknowledgement_timeout_ms * MS
+        for place, segments in enumerate(overdue.values()):
+            for segment in segments:
+                self.end_timer_at(segment, now + place * spread // len(overdue))
 
     def timed_out(self, segment_id: RequestId, now: Nanoseconds) -> None:
         """Act on an acknowledgement timer: retransmit, give up, or let it run on while the leader has it.
@@ -206,10 +245,12 @@ class Acknowledgements:
         elif segment.possible and not segment.spared:
             segment.spared = True
             self.start_timer(segment, now)
+            self.state.outbox.put(segment.record())
         elif not self.goes_now(segment, started_ns, now):
             segment.spared = True
             segment.passed += 1
             self.start_timer(segment, now)
+            self.state.outbox.put(segment.record())
             self.state.outbox.count("retransmissions_spared")
         else:
             self.queue.put_segment(TrafficClass.REPAIR, segment, now)

@@ -92,12 +92,18 @@ class Gaps:
         self.keep(missing)
         self.wait_for(missing)
 
-    def wait_for(self, missing: MissingMessage) -> None:
-        """Let others be asked for a missing id, and let it be nobody's fault where it may be nothing."""
+    def wait_for(self, missing: MissingMessage, since_ns: Nanoseconds | None = None) -> None:
+        """Let others be asked for a missing id, and let it be nobody's fault where it may be nothing.
+
+        Args:
+            missing: What is looked for.
+            since_ns: When it was named, before a restart; None for now.
+        """
         if missing.may_be_nothing and not missing.excused:
             self.state.timers.set_earlier(SETTLE_TIMER, self.state.now + self.grace_ns)
         if not missing.may_predate and not missing.excused:
-            self.state.repairs.want(missing.message_id, missing.sender_id, self.state.now)
+            since_ns = self.state.now if since_ns is None else min(since_ns, self.state.now)
+            self.state.repairs.want(missing.message_id, missing.sender_id, since_ns)
 
     def keep(self, missing: MissingMessage) -> None:
         """Write the row of a missing id, where it is not as it was."""
@@ -120,7 +126,10 @@ class Gaps:
                 continue
             if missing.excused:
                 self.causal.passing.add(missing.message_id)
-            self.wait_for(missing)
+            # Its row keeps when it was named; how long it is waited for is up to the latest restarts.
+            wait = self.state.sds.dependency_timeout_ms * MS
+            missing.since_ns = self.state.deadline_of(record.since_ns, wait) - wait
+            self.wait_for(missing, record.since_ns)
         self.watch_missing()
 
     def lower_floor(self, lamport: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
@@ -23,6 +23,7 @@ from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.timers import Timers
 from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.records import AnswerRecord, AskedRecord
 from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
 REPAIR_ENTRIES: Final = 3
@@ -87,14 +88,20 @@ class RepairRequest:
     Attributes:
         entry: What a message of ours says to ask for it.
         delay_ns: T_req after it was found missing.
-        repeat_ns: From our next request to the one after it.
+        repeat_ns: From our first request to the second; it doubles with each.
+        next_ns: When we ask for it next.
+        asked: Messages of ours that asked for it.
         deferred: Times that others' requests put it off since we last asked.
+        is_kept: It has a row; without one it was neither asked for nor put off.
     """
 
     entry: HistoryEntry
     delay_ns: Nanoseconds
     repeat_ns: Nanoseconds
+    next_ns: Nanoseconds
+    asked: int = 0
     deferred: int = 0
+    is_kept: bool = False
 
 
 class RepairRequests:
@@ -106,12 +113,16 @@ class RepairRequests:
         config: T_min, T_max, and whether repair is on.
         participant_id: Ours.
         timers: Where each T_req runs, under the key ("request", message id).
+        outbox: Where row changes go.
     """
 
-    def __init__(self, config: SdsConfig, participant_id: ParticipantId, timers: Timers) -> None:
+    def __init__(
+        self, config: SdsConfig, participant_id: ParticipantId, timers: Timers, outbox: Outbox
+    ) -> None:
         self.config = config
         self.participant_id = participant_id
         self.timers = timers
+        self.outbox = outbox
         self.requests: dict[MessageId, RepairRequest] = {}
         self.ripe: dict[MessageId, None] = {}
 
@@ -138,14 +149,50 @@ class RepairRequests:
         # By T_max an answer has come, if there is one; after that the distance doubles each time.
         repeat_ms = min(2 * delay_ms, self.config.repair_t_max_ms)
         entry = HistoryEntry(message_id, None, sender_id)
-        self.requests[message_id] = RepairRequest(entry, delay_ms * MS, repeat_ms * MS)
-        self.timers.set(("request", message_id), now + delay_ms * MS)
+        request = RepairRequest(entry, delay_ms * MS, repeat_ms * MS, now + delay_ms * MS)
+        self.requests[message_id] = request
+        self.timers.set(("request", message_id), request.next_ns)
+
+    def restore(self, records: Iterable[AskedRecord], now: Nanoseconds) -> None:
+        """Go on asking for ids where it was, once what is missing was taken back.
+
+        Args:
+            records: Rows of ids, also of those that are not missing any more.
+            now: Unix time, nanoseconds.
+        """
+        for record in records:
+            request = self.requests.get(record.message_id)
+            if request is None:
+                self.outbox.delete(AskedRecord, record.message_id)
+                continue
+            request.asked, request.deferred = record.asked, record.deferred
+            request.is_kept = True
+            # No wait is longer, unless the clock was set back.
+            longest = max(request.repeat_ns << request.asked, self.config.repair_t_max_ms * MS)
+            request.next_ns = min(record.next_ns, now + longest)
+            self.timers.set(("request", record.message_id), request.next_ns)
+
+    def keep(self, request: RepairRequest) -> None:
+        """Write the row of a request."""
+        request.is_kept = True
+        self.outbox.put(
+            AskedRecord(
+                message_id=request.entry.message_id,
+                next_ns=request.next_ns,
+                asked=request.asked,
+                deferred=request.deferred,
+            )
+        )
 
     def forget(self, message_id: MessageId) -> None:
         """Ask for an id no more: it arrived, or it is given up."""
-        if self.requests.pop(message_id, None) is not None:
-            self.ripe.pop(message_id, None)
-            self.timers.cancel(("request", message_id))
+        request = self.requests.pop(message_id, None)
+        if request is None:
+            return
+        self.ripe.pop(message_id, None)
+        self.timers.cancel(("request", message_id))
+        if request.is_kept:
+            self.outbox.delete(AskedRecord, message_id)
 
     def defer(self, message_id: MessageId, now: Nanoseconds) -> None:
         """Put our request off, because another participant has just made it; only arrival removes it.
@@ -162,7 +209,9 @@ class RepairRequests:
         request.deferred += 1
         self.ripe.pop(message_id, None)
         key = ("request", message_id)
-        self.timers.set(key, max(now + wait, self.timers.deadline(key) or 0))
+        request.next_ns = max(now + wait, self.timers.deadline(key) or 0)
+        self.timers.set(key, request.next_ns)
+        self.keep(request)
 
     def ripen(self, message_id: MessageId) -> None:
         """Let an id be asked for: its T_req has come."""
@@ -177,8 +226,10 @@ class RepairRequests:
             del self.ripe[message_id]
             request = self.requests[message_id]
             request.deferred = 0
-            self.timers.set(("request", message_id), now + request.repeat_ns)
-            request.repeat_ns *= 2
+            request.next_ns = now + (request.repeat_ns << request.asked)
+            request.asked += 1
+            self.timers.set(("request", message_id), request.next_ns)
+            self.keep(request)
             taken.append(request.entry)
         return tuple(taken)
 
@@ -187,9 +238,11 @@ class RepairRequests:
         for entry in entries:
             request = self.requests.get(entry.message_id)
             if request is not None and entry.message_id not in self.ripe:
-                request.repeat_ns //= 2
+                request.asked -= 1
+                request.next_ns -= request.repeat_ns << request.asked
                 self.timers.cancel(("request", entry.message_id))
                 self.ripe[entry.message_id] = None
+                self.keep(request)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,12 +254,24 @@ class RepairAnswer:
         asked_by: Whose request it was.
         data: Its original bytes.
         in_store: The node's store is known to have it.
+        due_ns: T_resp, once it is planned.
     """
 
     message_id: MessageId
     asked_by: ParticipantId
     data: bytes
     in_store: bool
+    due_ns: Nanoseconds = 0
+
+    def record(self, given_ns: Nanoseconds = 0) -> AnswerRecord:
+        """Return its row; it holds no bytes, which are kept anyway."""
+        return AnswerRecord(
+            message_id=self.message_id,
+            asked_by=self.asked_by,
+            in_store=self.in_store,
+            due_ns=self.due_ns,
+            given_ns=given_ns,
+        )
 
 
 class RepairAnswers:
@@ -216,7 +281,7 @@ class RepairAnswers:
         config: T_max, response groups, bounds.
         participant_id: Ours.
         timers: Where each T_resp runs, under the key ("answer", message id).
-        outbox: Where is counted what there is no room for.
+        outbox: Where row changes go, and where is counted what there is no room for.
     """
 
     def __init__(
@@ -273,34 +338,70 @@ class RepairAnswers:
         delay_ms = answer_delay_ms(
             self.participant_id, sender_id, message_id, self.config.repair_t_max_ms
         )
-        self.pending[message_id] = answer
-        self.timers.set(("answer", message_id), now + delay_ms * MS)
+        self.wait_for(replace(answer, due_ns=now + delay_ms * MS))
+
+    def wait_for(self, answer: RepairAnswer) -> None:
+        """Give an answer when it is due; its row is part of what planned it."""
+        self.pending[answer.message_id] = answer
+        self.timers.set(("answer", answer.message_id), answer.due_ns)
+        self.outbox.put(answer.record())
+
+    def restore(self, record: AnswerRecord, answer: RepairAnswer | None, now: Nanoseconds) -> None:
+        """Go on with a kept row: planned when it was, or given within T_max.
+
+        What was due more than T_max ago is let go: who still lacks it has asked again.
+
+        Args:
+            record: The row; those that were given come in the order in which they were.
+            answer: What it is about; None where its bytes are not kept any more.
+            now: Unix time, nanoseconds.
+        """
+        t_max_ns = self.config.repair_t_max_ms * MS
+        is_old = max(record.due_ns, record.given_ns) <= now - t_max_ns
+        is_full = len(self.pending) + len(self.answered) >= self.config.max_repair_answers
+        if not self.config.enable_repair or is_old or is_full:
+            self.outbox.delete(AnswerRecord, record.message_id)
+        elif record.given_ns:
+            self.answered[record.message_id] = min(record.given_ns, now)
+        elif answer is None:
+            self.outbox.delete(AnswerRecord, record.message_id)
+        else:
+            due_ns = min(record.due_ns, now + t_max_ns)
+            restored = replace(answer, in_store=record.in_store, due_ns=due_ns)
+            self.pending[record.message_id] = restored
+            self.timers.set(("answer", record.message_id), due_ns)
 
     def was_answered(self, message_id: MessageId, now: Nanoseconds) -> bool:
         """Tell whether we answered a request for an id within T_max; what is older is forgotten."""
         oldest_kept = now - self.config.repair_t_max_ms * MS
         while self.answered and next(iter(self.answered.values())) <= oldest_kept:
-            self.answered.popitem(last=False)
+            forgotten, _ = self.answered.popitem(last=False)
+            self.outbox.delete(AnswerRecord, forgotten)
         return message_id in self.answered
 
-    def note_sent(self, message_id: MessageId, now: Nanoseconds) -> None:
-        """Take note that an answer goes out."""
+    def note_sent(self, answer: RepairAnswer, now: Nanoseconds) -> None:
+        """Take note that an answer goes out; from here on a crash changes nothing: it was given once."""
+        message_id = answer.message_id
         self.cancel(message_id)
         self.answered[message_id] = now
         self.answered.move_to_end(message_id)
+        self.outbox.put(answer.record(now))
 
     def note_failed(self, message_id: MessageId) -> None:
         """Take note that an answer did not go out: whoever asks again is answered."""
-        self.answered.pop(message_id, None)
+        if self.answered.pop(message_id, None) is not None:
+            self.outbox.delete(AnswerRecord, message_id)
 
     def note_waiting(self, answer: RepairAnswer) -> None:
         """Take note that an answer did not go out and waits for its turn again."""
         self.note_failed(answer.message_id)
         self.pending[answer.message_id] = answer
+        self.outbox.put(answer.record())
 
     def cancel(self, message_id: MessageId) -> RepairAnswer | None:
         """Answer a request no more; return the answer that is needless now, or None."""
         answer = self.pending.pop(message_id, None)
         if answer is not None:
             self.timers.cancel(("answer", message_id))
+            self.outbox.delete(AnswerRecord, message_id)
         return answer

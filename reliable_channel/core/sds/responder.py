@@ -7,12 +7,15 @@ Spec: LIP-109 (SDS), SDS-R receive message, incoming repair request buffer sweep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from reliable_channel.core.dispatch import AnswerTurn, DispatchQueue
 from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.requests import RequestBook
 from reliable_channel.core.sds.repair import MAX_ENTRIES_READ, RepairAnswer, RepairAnswers
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import SdsMessage
+from reliable_channel.records import AnswerRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId
 
 
@@ -63,6 +66,12 @@ class RepairResponder:
                 return RepairAnswer(message_id, asked_by, data, in_store=False)
         return None
 
+    def restore(self, records: Iterable[AnswerRecord], now: Nanoseconds) -> None:
+        """Go on with what was planned and what was given; of those others may have answered, catching up tells."""
+        for record in sorted(records, key=lambda item: item.given_ns or item.due_ns):
+            answer = self.find(record.message_id, record.asked_by)
+            self.answers.restore(record, answer, now)
+
     def overheard(self, message_id: MessageId, data: bytes) -> None:
         """Let an answer be that somebody else has just given.
 
@@ -102,7 +111,7 @@ class RepairResponder:
 
     def gone_out(self, answer: RepairAnswer, now: Nanoseconds) -> None:
         """Take note that an answer is given to the node."""
-        self.answers.note_sent(answer.message_id, now)
+        self.answers.note_sent(answer, now)
 
     def failed(self, answer: RepairAnswer) -> None:
         """Take note that the node did not take an answer."""

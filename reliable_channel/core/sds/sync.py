@@ -21,7 +21,7 @@ from reliable_channel.core.rate_limit import TrafficClass
 from reliable_channel.core.sds.debt import AckDebt
 from reliable_channel.core.sds.log import ENTRY_OVERHEAD, MessageLog
 from reliable_channel.core.sds.repair import RepairRequests
-from reliable_channel.core.timers import Timers
+from reliable_channel.core.timers import TimerKey, Timers
 from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds
 
 SYNC_ENTRIES: Final = 64
@@ -64,6 +64,9 @@ class SyncPolicy:
         log: Ids that may be named.
         timers: Where the due times run.
         random: The channel's random stream.
+
+    Attributes:
+        kept_dues: When the timers ended that ran before a restart; 0 for those that did not.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class SyncPolicy:
         self.last_activity_ns = 0
         self.last_sync_ns = 0
         self.urgent = False
+        self.kept_dues: dict[TimerKey, Nanoseconds] = {}
 
     @property
     def is_wanted(self) -> bool:
@@ -106,6 +110,18 @@ class SyncPolicy:
             self.urgent = True
             due = now + backoff_ns(URGENT_SHARE * longest, group, self.random)
             self.timers.set_earlier(SYNC_TIMER, due)
+
+    def go_on(self, now: Nanoseconds, group: int) -> None:
+        """Let syncs be due no later than they were before a restart; who is restarted all the time sends them too.
+
+        What was due meanwhile is due soon, and not at once: others may have been started at the same time.
+        """
+        longest = URGENT_SHARE * 0.5 * self.config.acknowledgement_timeout_ms * MS
+        for key, due in self.kept_dues.items():
+            if due and key in self.timers:
+                if due <= now:
+                    due = now + backoff_ns(longest, group, self.random)
+                self.timers.set_earlier(key, due)
 
     def active(self, now: Nanoseconds, group: int) -> None:
         """Start the silence anew at its first length: a content message was sent or heard."""

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from sqlalchemy import BigInteger, Boolean, Double, LargeBinary, Text, create_engine, select
 
-from persistence.tables import TABLES, TextTuple, channels, metadata
+from persistence.tables import TABLES, TextTuple, channels, metadata, registry
 from reliable_channel.records import RECORD_TYPES, LedgerRecord, Record
 
 COLUMN_TYPES: dict[Any, type[Any]] = {
@@ -26,7 +26,7 @@ each_type = pytest.mark.parametrize("kind", RECORD_TYPES, ids=lambda kind: kind.
 
 def test_every_record_type_has_a_table() -> None:
     assert tuple(TABLES) == RECORD_TYPES
-    assert {*metadata.tables.values()} == {*TABLES.values(), channels}
+    assert {*metadata.tables.values()} == {*TABLES.values(), channels, registry}
 
 
 @each_type

@@ -14,6 +14,7 @@ from reliable_channel import (
     MessageReceivedEvent,
     MessageSentEvent,
 )
+from reliable_channel.events import event_to_record
 from reliable_channel.hub import EventHub
 from reliable_channel.records import EventRecord
 from tests.support.failing_store import outcome, pair, side, soon
@@ -177,6 +178,31 @@ async def test_streams_begin_after_what_was_shown() -> None:
     shown.emit(sent(4))
     assert shown.stream(None).last_sequence == 4
     assert (await anext(stream)).sequence == 4
+
+
+@virtual_time
+async def test_pages_end_with_what_was_shown() -> None:
+    """The store may have events already that are about to be shown."""
+    asked: list[tuple[int, int]] = []
+
+    async def read(after: int, limit: int) -> list[EventRecord]:
+        asked.append((after, limit))
+        sequences = range(after + 1, min(after + limit, 5) + 1)
+        return [event_to_record(sent(sequence)) for sequence in sequences]
+
+    shown = EventHub("room", read, last_sequence=3)
+    for after, limit, found in (
+        (0, 2, [1, 2]),
+        (1, 9, [2, 3]),
+        (2, 1 << 70, [3]),
+        (3, 1, []),
+        (1 << 70, 1, []),
+    ):
+        assert [event.sequence for event in await shown.read(after, limit)] == found
+    shown.emit(sent(4))
+    assert shown.last_sequence == 4
+    assert await shown.read(3, 9) == [sent(4)]
+    assert asked == [(0, 2), (1, 2), (2, 1), (3, 1)]
 
 
 @virtual_time

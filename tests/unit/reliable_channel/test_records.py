@@ -9,6 +9,8 @@ import pytest
 from reliable_channel.records import (
     RECORD_TYPES,
     AcknowledgementRecord,
+    AnswerRecord,
+    AskedRecord,
     BodyRecord,
     ChannelRecord,
     CompletedRecord,
@@ -125,6 +127,11 @@ ROWS: list[tuple[Record, RecordKey]] = [
             claimed=False,
             excused=False,
         ),
+        ("m",),
+    ),
+    (AskedRecord(message_id="m", next_ns=1, asked=1, deferred=0), ("m",)),
+    (
+        AnswerRecord(message_id="m", asked_by="bob", in_store=False, due_ns=1, given_ns=0),
         ("m",),
     ),
     (CompletedRecord(set_digest=b"d", held=b"\1", completed_ns=1), (b"d",)),  # type: ignore[list-item]

@@ -12,6 +12,7 @@ from messaging_adapter import NodeConfig, WakuNode, create_node
 from reliable_channel import (
     ChannelClosedError,
     ChannelEvent,
+    ConfigurationError,
     EventsExpiredError,
     EventStream,
     MessageDeliveredEvent,
@@ -493,6 +494,38 @@ async def test_events_that_retention_removed_are_an_error() -> None:
         with pytest.raises(EventsExpiredError) as caught:
             await anext(channel.events(after=0))
         assert await drain(channel.events(after=caught.value.oldest - 1)) == [3, 4, 5]
+
+
+@virtual_time
+async def test_pages_of_events_can_be_read_without_a_stream() -> None:
+    store = VolatileStore(max_events=3)
+    async with await open_node(store) as node:
+        channel = await open_channel(node)
+        assert channel.last_event_sequence == 0
+        assert await channel.read_events(after=0, limit=9) == []
+        for _ in range(5):
+            await channel.send(b"x", ephemeral=True)
+        await asyncio.sleep(1)
+        assert channel.last_event_sequence == 5
+        with pytest.raises(EventsExpiredError) as caught:
+            await channel.read_events(after=0, limit=9)
+        assert caught.value.oldest == 3
+        page = await channel.read_events(after=2, limit=2)
+        assert [event.sequence for event in page] == [3, 4]
+        async with channel.events(after=2) as stream:
+            assert page == [await anext(stream) for _ in range(2)]
+        assert [item.sequence for item in await channel.read_events(after=4, limit=9)] == [5]
+        for after in (5, 6, 1 << 70):
+            assert await channel.read_events(after=after, limit=9) == []
+        for after, limit in ((-1, 1), (0, 0), (0, -1)):
+            with pytest.raises(ConfigurationError, match=f"not {after} and {limit}"):
+                await channel.read_events(after=after, limit=limit)
+        await channel.close()
+        assert channel.last_event_sequence == 5
+        with pytest.raises(ChannelClosedError):
+            await channel.read_events(after=2, limit=9)
+        async with await open_channel(node) as again:
+            assert again.last_event_sequence == 5
 
 
 @virtual_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from reliable_channel.records import (
     LogRecord,
     LostRecord,
     MissingRecord,
+    OutgoingRecord,
     ParityRecord,
     PendingRecord,
 )
@@ -118,14 +120,14 @@ def test_what_still_waited_goes_out_with_the_history_fixed_at_send() -> None:
     ] == [[], named[:1], named[:2]]
 
 
-def test_timers_of_what_was_propagated_start_anew() -> None:
-    """WIRE: timers restart after the store catch-up."""
+def test_timers_of_what_was_propagated_run_on() -> None:
+    """docs/adr/0015: deadlines are in wall time."""
     sender = alice()
     request_id = sender.send(b"x")
     sender.published()
     sender.advance(4 * SECOND)
     again = sender.reopened()
-    again.advance(5 * SECOND - 1)
+    again.advance(SECOND - 1)
     assert again.sent_since(0) == []
     again.advance(1)
     assert again.sent_since(0) == [f"{request_id}:1"]
@@ -153,6 +155,20 @@ def test_timeouts_in_which_others_went_first_stay_used() -> None:
         sender = sender.reopened()
         sender.advance(5 * SECOND)
     assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+
+
+def test_timeouts_that_passed_for_others_are_kept_as_they_are_used() -> None:
+    sender = alice()
+    request_id = sender.send(b"x" * 640)
+    sender.published()
+    sender.advance(5 * SECOND)
+    again = sender.reopened()
+
+    def used(participant: Participant) -> list[tuple[int, bool]]:
+        segments = participant.machine.outgoing.book.requests[request_id].segments
+        return [(segment.passed, segment.spared) for segment in segments]
+
+    assert used(again) == used(sender) == [(0, False)] + [(1, True)] * 9
 
 
 @pytest.mark.parametrize("message_id", ["salted", "content"])
@@ -208,6 +224,63 @@ def test_a_retransmission_that_was_not_confirmed_counts_as_not_made() -> None:
     again.advance(5 * SECOND)
     assert again.request(request_id).state is RequestState.OPEN
     assert len(again.copies(f"{request_id}:1")) == 1
+
+
+def live_on(sender: Participant, seconds: int) -> tuple[Participant, list[Transmission]]:
+    """Let a process that dies each second, before the node reports, go on; return it and what it transmitted."""
+    made = list(sender.transmissions)
+    for _ in range(seconds):
+        sender.advance(SECOND)
+        made += [item for item in sender.transmissions if item not in made]
+        sender = sender.reopened()
+        made += sender.transmissions
+    return sender, made
+
+
+def test_retransmissions_that_no_life_is_long_enough_to_confirm_come_to_an_end() -> None:
+    """They count as not made, but neither for ever nor without a timeout between them."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.advance(4 * SECOND)
+    sender, made = live_on(sender, 100)
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+    times = [item.time_ns for item in made if item.segment_id == f"{request_id}:1"]
+    assert 3 < len(times) <= 9
+    assert min(later - sooner for sooner, later in pairwise(times)) >= 5 * SECOND
+
+
+def test_timers_kept_before_there_were_deadlines_begin_once() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    key = (OutgoingRecord, (request_id, 0))
+    sender.rows[key] = replace(sender.rows[key], deadline_ns=0)
+    _, made = live_on(sender, 7)
+    assert len([item for item in made if item.segment_id == f"{request_id}:1"]) == 2
+
+
+def test_a_clock_that_was_set_back_makes_no_acknowledgement_be_waited_for_longer() -> None:
+    sender = alice()
+    request_id = sender.send(b"x")
+    sender.published()
+    sender.now -= DAY
+    again = sender.reopened()
+    again.advance(5 * SECOND)
+    assert again.sent_since(0) == [f"{request_id}:1"]
+
+
+def test_overdue_requests_go_one_after_the_other_the_longest_overdue_first() -> None:
+    sender = alice()
+    requests = [sender.send(b"%d" % number) for number in range(5)]
+    sender.published()
+    sender.now += DAY
+    again = sender.reopened()
+    for number, request_id in enumerate(requests):
+        again.advance(0)
+        assert again.sent_since(0) == [f"{name}:1" for name in requests[: number + 1]]
+        assert again.request(request_id).segments[0].transmissions == 2
+        again.advance(SECOND)
 
 
 def test_sent_is_not_raised_again() -> None:
@@ -772,16 +845,33 @@ def test_a_parked_payload_goes_on(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", list(make_whole([])))
-def test_a_parked_payload_waits_its_whole_time_again(form: str) -> None:
+def test_a_parked_payload_waits_on(form: str) -> None:
     receiver = settled()
     receiver.receive(*make_whole(["before"])[form])
     receiver.advance(200 * SECOND)
     again = receiver.reopened()
-    again.advance(TIMEOUT - 1)
+    again.advance(100 * SECOND - 1)
     assert again.received == []
     again.advance(1)
     assert len(again.received) == 1
     assert again.lost == [("before", "dependency_timeout")]
+
+
+@pytest.mark.parametrize("form", list(make_whole([])))
+def test_who_was_down_for_long_waits_the_whole_time_once_more_for_what_is_parked(
+    form: str,
+) -> None:
+    receiver = settled()
+    receiver.receive(*make_whole(["before"])[form])
+    receiver.now += DAY
+    receiver = receiver.reopened()
+    receiver.advance(TIMEOUT - 1)
+    assert receiver.received == []
+    receiver.now += DAY
+    receiver = receiver.reopened()
+    receiver.advance(0)
+    assert len(receiver.received) == 1
+    assert receiver.lost == [("before", "dependency_timeout")]
 
 
 def test_what_a_parked_payload_lacks_is_fetched_after_the_restart() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core.sds.sync import IDLE_TIMER, SYNC_TIMER
 from reliable_channel.core.state import ChannelState, salted_id
 from reliable_channel.records import ChannelRecord
 from reliable_channel.types import MS, SECOND
@@ -26,6 +28,8 @@ RECORD = ChannelRecord(
     last_seen_ns=NOW - 2,
     conflict_seen=True,
     frontier=("a", "b"),
+    resumed_ns=NOW - 4,
+    resumed_before_ns=NOW - 5,
 )
 
 
@@ -165,3 +169,49 @@ def test_every_part_changes_the_id(sender_id: str, wrap_time_ns: int, content: b
     assert first != second
     assert len(first) == len(second) == 64
     assert set(first + second) <= set("0123456789abcdef")
+
+
+# --- Deadlines after a restart ---------------------------------------------------------------------
+
+WAIT = SdsConfig().dependency_timeout_ms * MS
+
+
+@pytest.mark.parametrize(
+    ("since", "resumed", "before", "until"),
+    [
+        (0, 0, 0, WAIT),  # nothing was ever restarted
+        (-10 * WAIT, 0, -20 * WAIT, WAIT),  # overdue: the whole time once more
+        (-10 * WAIT, 0, -5 * WAIT, -9 * WAIT),  # which it had already
+        (-WAIT // 2, -WAIT // 4, -20 * WAIT, 3 * WAIT // 4),  # from the start that gave it
+        (-WAIT // 8, -WAIT // 4, -20 * WAIT, 7 * WAIT // 8),  # it came since
+        (WAIT, -WAIT // 4, -20 * WAIT, WAIT),  # by a clock that was set back
+    ],
+)
+def test_what_was_waited_for_before_a_restart_is_given_more_time_once(
+    since: int, resumed: int, before: int, until: int
+) -> None:
+    state = make_state(replace(RECORD, resumed_ns=NOW + resumed, resumed_before_ns=NOW + before))
+    assert state.deadline_of(NOW + since, WAIT) == NOW + until
+
+
+@pytest.mark.parametrize(
+    ("ago", "is_renewed"), [(0, False), (WAIT - 1, False), (WAIT, True), (-1, True)]
+)
+def test_starts_that_follow_each_other_closely_give_time_together(
+    ago: int, *, is_renewed: bool
+) -> None:
+    state = make_state(replace(RECORD, resumed_ns=NOW - ago, resumed_before_ns=1))
+    expected = (NOW, NOW - ago) if is_renewed else (NOW - ago, 1)
+    assert (state.resumed_ns, state.resumed_before_ns) == expected
+    row = state.record(RECORD.floor)
+    assert (row.resumed_ns, row.resumed_before_ns) == expected
+
+
+def test_when_syncs_are_due_is_kept() -> None:
+    state = make_state()
+    assert (state.record(0).sync_due_ns, state.record(0).idle_due_ns) == (0, 0)
+    state.timers.set(SYNC_TIMER, NOW + 1)
+    state.timers.set(IDLE_TIMER, NOW + 2)
+    row = state.record(0)
+    assert (row.sync_due_ns, row.idle_due_ns) == (NOW + 1, NOW + 2)
+    assert make_state(row).sync.kept_dues == {SYNC_TIMER: NOW + 1, IDLE_TIMER: NOW + 2}

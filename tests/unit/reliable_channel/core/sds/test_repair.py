@@ -27,6 +27,7 @@ from reliable_channel.core.sds.repair import (
 )
 from reliable_channel.core.timers import Timers
 from reliable_channel.core.wire import HistoryEntry
+from reliable_channel.records import AskedRecord, RecordKey
 from reliable_channel.types import MS, Nanoseconds
 from tests.support.builders import ALICE, BOB, CAROL, NOW
 
@@ -70,7 +71,7 @@ def timers() -> Timers:
 
 @pytest.fixture
 def requests(timers: Timers) -> RepairRequests:
-    return RepairRequests(CONFIG, ALICE, timers)
+    return RepairRequests(CONFIG, ALICE, timers, Outbox())
 
 
 def make_answers(timers: Timers, **settings: int) -> RepairAnswers:
@@ -160,7 +161,7 @@ def test_with_the_default_times_an_id_is_asked_for_2_or_3_times_before_it_is_los
     message_id: str,
 ) -> None:
     """WIRE: each id asked up to 3 times."""
-    requests = RepairRequests(CONFIG, ALICE, Timers())
+    requests = RepairRequests(CONFIG, ALICE, Timers(), Outbox())
     requests.want(message_id, BOB, NOW)
     asked = 0
     while (due := requests.timers.next_deadline() or 0) < NOW + 300_000 * MS:
@@ -235,7 +236,7 @@ def test_a_message_that_did_not_go_out_has_not_asked(requests: RepairRequests) -
 
 
 def test_without_repair_nothing_is_asked_for(timers: Timers) -> None:
-    requests = RepairRequests(SdsConfig(enable_repair=False), ALICE, timers)
+    requests = RepairRequests(SdsConfig(enable_repair=False), ALICE, timers, Outbox())
     requests.want("m1", BOB, NOW)
     assert len(requests) == 0
     assert timers.next_deadline() is None
@@ -268,7 +269,7 @@ def test_a_second_request_does_not_move_the_answer(timers: Timers) -> None:
 def test_an_id_is_answered_once_within_t_max(timers: Timers) -> None:
     answers = make_answers(timers)
     plan(answers, answer(), ALICE, NOW)
-    answers.note_sent("m1", NOW)
+    answers.note_sent(answer(), NOW)
     assert not plan(answers, answer(), ALICE, NOW + T_MAX * MS - 1)
     assert plan(answers, answer(), ALICE, NOW + T_MAX * MS)
 
@@ -276,16 +277,15 @@ def test_an_id_is_answered_once_within_t_max(timers: Timers) -> None:
 def test_an_answer_that_did_not_go_out_is_no_answer(timers: Timers) -> None:
     answers = make_answers(timers)
     plan(answers, answer(), ALICE, NOW)
-    answers.note_sent("m1", NOW)
+    answers.note_sent(answer(), NOW)
     answers.note_failed("m1")
     assert plan(answers, answer(), ALICE, NOW)
 
 
 def test_an_answer_heard_from_another_is_needless(timers: Timers) -> None:
     answers = make_answers(timers)
-    planned = answer()
-    plan(answers, planned, CAROL, NOW)
-    assert answers.cancel("m1") is planned
+    plan(answers, answer(), CAROL, NOW)
+    assert answers.cancel("m1") is not None
     assert answers.cancel("m1") is None
     assert timers.next_deadline() is None
 
@@ -316,7 +316,7 @@ def test_one_asking_participant_gets_a_quarter_of_the_answers(timers: Timers) ->
 def test_what_was_answered_is_forgotten_after_t_max_in_any_order(timers: Timers) -> None:
     answers = make_answers(timers)
     for message_id, when in (("m1", 0), ("m2", 10), ("m1", 60_000)):
-        answers.note_sent(message_id, NOW + when * MS)
+        answers.note_sent(answer(message_id), NOW + when * MS)
     assert not answers.was_answered("m2", NOW + (T_MAX + 10) * MS)
     assert answers.was_answered("m1", NOW + (T_MAX + 10) * MS)
 
@@ -325,7 +325,7 @@ def test_an_answer_that_waits_again_is_pending_and_not_given(timers: Timers) -> 
     answers = make_answers(timers)
     again = answer()
     plan(answers, again, ALICE, NOW)
-    answers.note_sent("m1", NOW)
+    answers.note_sent(answer(), NOW)
     answers.note_waiting(again)
     assert not answers.was_answered("m1", NOW)
     assert answers.cancel("m1") is again
@@ -334,10 +334,80 @@ def test_an_answer_that_waits_again_is_pending_and_not_given(timers: Timers) -> 
 def test_answers_planned_and_given_within_t_max_are_bounded(timers: Timers) -> None:
     answers = make_answers(timers, max_repair_answers=2)
     assert plan(answers, answer("m1"), ALICE, NOW)
-    answers.note_sent("m1", NOW)
+    answers.note_sent(answer(), NOW)
     assert plan(answers, answer("m2"), ALICE, NOW)
     assert not plan(answers, RepairAnswer("m3", CAROL, b"bytes", in_store=False), ALICE, NOW)
     assert answers.outbox.dropped["repair_answers_full"] == 1
     assert plan(
         answers, RepairAnswer("m3", CAROL, b"bytes", in_store=False), ALICE, NOW + T_MAX * MS
     )
+
+
+# --- After a restart -------------------------------------------------------------------------------
+
+
+def restored(requests: RepairRequests, *wanted: str, now: int) -> RepairRequests:
+    """Return what goes on from the rows of another, with ids that are missing since the beginning."""
+    rows: dict[RecordKey, AskedRecord | None] = {}
+    for (_, key), row in requests.outbox.effects.changes.items():
+        rows[key] = row  # type: ignore[assignment]
+    again = RepairRequests(CONFIG, ALICE, Timers(), Outbox())
+    for message_id in wanted:
+        again.want(message_id, BOB, NOW)
+    again.restore((row for row in rows.values() if row is not None), now)
+    return again
+
+
+def test_what_was_not_asked_for_yet_has_no_row(requests: RepairRequests) -> None:
+    """It is asked for at T_req, which the id and the time of being named give: no message pays for a row."""
+    requests.want("m1", BOB, NOW)
+    requests.forget("m1")
+    assert requests.outbox.effects.changes == {}
+
+
+def test_the_distances_of_requests_go_on_growing(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    for _ in range(3):
+        now = timers.next_deadline() or 0
+        take(requests, now)
+        again = restored(requests, "m1", now=now)
+        assert again.timers.next_deadline() == timers.next_deadline()
+        assert again.requests["m1"].asked == requests.requests["m1"].asked
+
+
+def test_a_request_that_others_put_off_stays_so(requests: RepairRequests, timers: Timers) -> None:
+    requests.want("m1", BOB, NOW)
+    now = NOW + delay("m1") - 1
+    for _ in range(MAX_DEFERRALS):
+        requests.defer("m1", now)
+    again = restored(requests, "m1", now=now)
+    assert again.timers.next_deadline() == timers.next_deadline()
+    again.defer("m1", NOW + 2 * delay("m1"))
+    assert again.timers.next_deadline() == timers.next_deadline()
+
+
+def test_what_did_not_go_out_is_asked_for_at_once(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    now = NOW + delay("m1")
+    requests.put_back(take(requests, now))
+    again = restored(requests, "m1", now=now)
+    assert [item.message_id for item in take(again, now)] == ["m1"]
+    assert again.requests["m1"].asked == 1
+
+
+def test_rows_of_what_is_not_missing_any_more_go(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    take(requests, NOW + delay("m1"))
+    again = restored(requests, now=NOW)
+    assert again.outbox.effects.changes == {(AskedRecord, ("m1",)): None}
+    requests.forget("m1")
+    assert requests.outbox.effects.changes == {(AskedRecord, ("m1",)): None}
+
+
+def test_a_clock_that_was_set_back_puts_no_request_off_for_long(requests: RepairRequests) -> None:
+    requests.want("m1", BOB, NOW)
+    take(requests, NOW + delay("m1"))
+    long_ago = NOW - 1_000 * T_MAX * MS
+    again = restored(requests, "m1", now=long_ago)
+    longest = max(T_MAX * MS, 4 * delay("m1"))
+    assert (again.timers.next_deadline() or 0) <= long_ago + longest

@@ -13,6 +13,7 @@ import pytest
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.sds.repair import MAX_ENTRIES_READ, answer_delay_ms, request_delay_ms
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
+from reliable_channel.records import AnswerRecord, BodyRecord
 from reliable_channel.types import MS, SECOND
 from tests.support.builders import (
     ALICE,
@@ -337,3 +338,119 @@ def test_without_repair_nobody_is_answered() -> None:
     bob.receive(single("m1"), asking("m1"))
     assert bob.status().repair_answers == 0
     assert bob.counted("repairs_requested") == 0
+
+
+# --- After a restart -------------------------------------------------------------------------------
+
+
+def answer_rows(participant: Participant) -> list[AnswerRecord]:
+    """Return the kept rows of answers."""
+    return [row for row in participant.rows_of(AnswerRecord) if isinstance(row, AnswerRecord)]
+
+
+def test_a_planned_answer_is_given_when_it_was_due(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    assert [row.due_ns for row in answer_rows(holder)] == [holder.now + T_RESP]
+    holder.advance(T_RESP - SECOND)
+    again = holder.reopened()
+    again.advance(SECOND - 1)
+    assert answers(again) == []
+    again.advance(1)
+    assert [item.data for item in answers(again)] == [single("m1").encode()]
+
+
+def test_of_a_message_from_the_store_the_answer_stays_ephemeral() -> None:
+    bob = settled()
+    data = single("m1").encode()
+    bob.receive(single("m2", "m1", hint=hash_of(data)))
+    bob.fetched(single("m1"))
+    bob.receive(asking("m1"))
+    again = bob.reopened()
+    again.advance(T_RESP)
+    assert [item.ephemeral for item in answers(again)] == [True]
+
+
+def test_what_was_due_while_we_were_down_is_given_after_the_catch_up(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.now += T_RESP + SECOND
+    again = holder.reopened()
+    again.advance(0)
+    assert len(answers(again)) == 1
+
+
+def test_what_another_gave_while_we_were_down_is_not_given_again(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.now += T_RESP + SECOND
+    again = holder.reopened(started=False)
+    data = single("m1").encode()
+    again.carry_out(again.machine.receive(data, hash_of(data), again.now, from_store=True))
+    again.start()
+    again.advance(2 * T_MAX * MS)
+    assert answers(again) == []
+    assert answer_rows(again) == []
+
+
+def test_what_was_due_long_ago_is_let_go(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.now += T_RESP + T_MAX * MS
+    again = holder.reopened()
+    again.advance(T_MAX * MS)
+    assert answers(again) == []
+    assert answer_rows(again) == []
+
+
+def test_what_was_given_is_not_given_again_within_t_max(holder: Participant) -> None:
+    """Also when nobody knows whether it went out: who restarts all the time must not repeat it each time."""
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP)
+    assert len(answers(holder)) == 1
+    again = holder.reopened()
+    again.receive(asking("m1", number=1))
+    again.advance(T_MAX * MS - 1)
+    assert answers(again) == []
+    again.advance(1)
+    again = again.reopened()
+    again.receive(asking("m1", number=2 * T_MAX))
+    again.advance(T_RESP)
+    assert len(answers(again)) == 1
+
+
+def test_an_answer_that_the_node_did_not_take_leaves_no_row(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP)
+    holder.failed(answers(holder)[0].segment_id)
+    assert answer_rows(holder) == []
+
+
+def test_an_answer_that_waits_for_another_epoch_is_planned_again(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.advance(T_RESP)
+    (first,) = answers(holder)
+    assert [row.given_ns for row in answer_rows(holder)] == [holder.now]
+    holder.machine.queue.window = 0
+    holder.carry_out(holder.machine.expired(first.segment_id, holder.now))
+    assert [row.given_ns for row in answer_rows(holder)] == [0]
+    again = holder.reopened()
+    again.advance(0)
+    assert [item.data for item in answers(again)] == [first.data]
+
+
+def test_what_cannot_be_answered_any_more_leaves_no_row(holder: Participant) -> None:
+    holder.receive(asking("m1"))
+    holder.rows.pop((BodyRecord, ("m1", "message")))
+    again = holder.reopened()
+    assert again.status().repair_answers == 0
+    assert answer_rows(again) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"), [({"max_repair_answers": 1}, 1), ({"enable_repair": False}, 0)]
+)
+def test_bounds_that_were_lowered_hold_after_a_restart(changes: dict[str, Any], kept: int) -> None:
+    bob = settled()
+    bob.receive(single("m1"), single("m2"), asking("m1", "m2"))
+    assert len(answer_rows(bob)) == 2
+    again = Participant(
+        BOB, now=bob.now, snapshot=bob.snapshot(), sds=replace(NO_FILTER, **changes)
+    )
+    assert again.status().repair_answers == len(answer_rows(again)) == kept

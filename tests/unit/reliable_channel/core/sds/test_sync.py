@@ -68,7 +68,7 @@ LATE = FixedRandom(1 - 2**-53)
 def make_policy(random: Random = LATE) -> SyncPolicy:
     outbox = Outbox()
     timers = Timers()
-    repairs = RepairRequests(CONFIG, ALICE, timers)
+    repairs = RepairRequests(CONFIG, ALICE, timers, Outbox())
     return SyncPolicy(CONFIG, AckDebt(outbox), repairs, MessageLog(CONFIG, outbox), timers, random)
 
 
@@ -428,3 +428,37 @@ def test_an_idle_sync_that_waits_is_not_dropped_by_what_others_say() -> None:
     sender.receive(sync_message(sender_id=CAROL))
     sender.published()
     assert len(sender.syncs) == 1
+
+
+# --- After a restart -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kept", "random", "due"),
+    [
+        (NOW + 1, LATE, NOW + 1),  # it runs on
+        (NOW + 60 * SECOND, LATE, NOW + 2_500 * MS),  # it is put off no further than a new one
+        (NOW, LATE, NOW + 250 * MS),  # it is overdue: soon
+        (NOW - 60 * SECOND, EARLY, NOW),
+        (0, LATE, NOW + 2_500 * MS),  # it did not run
+    ],
+)
+def test_a_sync_is_due_no_later_than_before_the_restart(
+    kept: int, random: Random, due: int
+) -> None:
+    policy = make_policy(random)
+    owe(policy, 1)
+    policy.kept_dues = {SYNC_TIMER: kept, IDLE_TIMER: 0}
+    policy.owe(NOW, 1)
+    policy.go_on(NOW, 1)
+    assert policy.timers.deadline(SYNC_TIMER) == pytest.approx(due, abs=10)
+
+
+def test_a_silence_lasts_no_longer_than_before_the_restart() -> None:
+    for kept, due in ((NOW + SECOND, NOW + SECOND), (NOW - 1, NOW + 250 * MS)):
+        policy = make_policy()
+        policy.kept_dues = {SYNC_TIMER: NOW - 1, IDLE_TIMER: kept}
+        policy.active(NOW, 1)
+        policy.go_on(NOW, 1)
+        assert policy.timers.deadline(IDLE_TIMER) == pytest.approx(due, abs=10)
+        assert SYNC_TIMER not in policy.timers  # what was owed was paid while catching up
