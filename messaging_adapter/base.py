@@ -384,6 +384,7 @@ class WakuNode(ABC):
             await asyncio.gather(*self._sends, return_exceptions=True)
             for request_id in tuple(self._unsent):
                 self._emit_error(request_id, "the node was closed before the network took it")
+            await self._gate.close()
             await self._stop()
         finally:
             self._subscriptions.clear()

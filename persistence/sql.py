@@ -133,7 +133,7 @@ class SqlStore:
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes durably in one transaction, or none.
 
-        A ledger row belongs to no channel and is never deleted: the larger of (epoch, used) stays.
+        A ledger row belongs to no channel and is never deleted: the newer one stays.
 
         Raises:
             StoreClosedError: The store is not open.

@@ -70,6 +70,15 @@ class BudgetGate:
         self._clock = clock
         self._jitter = jitter
         self._turn = asyncio.Lock()
+        self._saved: LedgerRecord | None = None
+
+    async def close(self) -> None:
+        """Keep what came of the last messages: a row that says they are open would cost the next epoch."""
+        if self._saved is not None and self._budget.record() != self._saved:
+            try:
+                await self._save()
+            except StoreError as error:
+                logger.warning("the next epoch will have less: its budget is not saved: %s", error)
 
     @asynccontextmanager
     async def transmission(self) -> AsyncIterator[None]:
@@ -114,6 +123,7 @@ class BudgetGate:
         if self._budget.enabled:
             record = self._budget.record()
             await self._store.commit("", {(LedgerRecord, key_of(record)): record})
+            self._saved = record
 
     async def _confirm(self, admitted: int) -> None:
         if self._budget.confirm(admitted, self._clock.now_ns()):

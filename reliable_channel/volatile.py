@@ -95,7 +95,7 @@ class VolatileStore:
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes.
 
-        A ledger row belongs to no channel and is never deleted: the larger of (epoch, used) stays.
+        A ledger row belongs to no channel and is never deleted: the newer one stays.
 
         Raises:
             StoreClosedError: The store is not open; nothing was applied.
@@ -156,13 +156,18 @@ class VolatileStore:
         if record is None:
             return
         known = self._ledgers.get(record.scope)
-        if known is None or (known.epoch, known.used) < (record.epoch, record.used):
+        if known is None or _age(known) < _age(record):
             self._ledgers[record.scope] = record
 
     def _event_log(self, channel_id: ChannelId) -> _EventLog:
         if channel_id not in self._events:
             self._events[channel_id] = _EventLog(self._max_events, self._max_event_bytes)
         return self._events[channel_id]
+
+
+def _age(record: LedgerRecord) -> tuple[int, int, int]:
+    """Return what grows with each state of a ledger."""
+    return record.epoch, record.used, -record.in_flight - record.held
 
 
 class _EventLog:
