@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from reliable_channel.budget import BudgetGate, EpochRateLimiter, restore_budget
+from reliable_channel.budget import BudgetGate, EpochRateLimiter, duration, restore_budget
 from reliable_channel.clock import LoopClock
 from reliable_channel.config import RateLimitConfig
 from reliable_channel.errors import (
@@ -222,3 +222,18 @@ async def test_an_end_without_a_store_is_logged(caplog: pytest.LogCaptureFixture
     store.broken = True
     await b.gate.close()
     assert "the next epoch will have less: its budget is not saved" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.25, "0.2 seconds"),
+        (119, "119.0 seconds"),
+        (120, "2 minutes"),
+        (7_200, "2 hours"),
+        (31_536_000, "365 days"),
+        (10**10, "115,741 days"),
+    ],
+)
+def test_lengths_of_time_are_in_words(seconds: float, words: str) -> None:
+    assert duration(int(seconds * SECOND)) == words
