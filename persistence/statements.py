@@ -205,6 +205,13 @@ SELECT_LEDGER: Final = select(*_columns(LedgerRecord)).where(
 )
 """The ledger row of a scope."""
 
+SET_LEDGER: Final = (
+    update(TABLES[LedgerRecord])
+    .where(TABLES[LedgerRecord].c.scope == bindparam("of"))
+    .values(epoch=bindparam("now_in"), used=bindparam("now_used"))
+)
+"""Sets a ledger back, which a commit never does: for a database that nobody uses."""
+
 
 # --- Channels and their event logs ---------------------------------------------------------------
 
