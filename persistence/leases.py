@@ -85,6 +85,15 @@ class Leases(Protocol):
         """Say of each channel whether anybody holds it now, without taking it; None: cannot be told."""
 
 
+LEDGER_LEASE: Final = "\x1fledger "
+"""How names of ledgers begin where those of channels are expected; no channel's id has such a character."""
+
+
+def ledger_lease(scope: str) -> ChannelId:
+    """Return what a ledger is called among the channels that are leased."""
+    return f"{LEDGER_LEASE}{scope}"
+
+
 def lock_number(*parts: str) -> int:
     """Return the number of a lock: 62 bits that hardly anything else gives."""
     named = "\0".join(["reliable-channel", *parts])

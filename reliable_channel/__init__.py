@@ -17,6 +17,7 @@ from reliable_channel.core.machine import ChannelStatus, RequestStatus, SegmentS
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.encryption import AesGcmEncryption
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
@@ -74,6 +75,7 @@ logging.getLogger("reliable_channel").addHandler(logging.NullHandler())
 
 __all__ = (
     "AesGcmEncryption",
+    "BudgetInUseError",
     "ChannelClosedError",
     "ChannelError",
     "ChannelEvent",

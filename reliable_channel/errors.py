@@ -33,6 +33,7 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   ├── StoreUnavailableError                may work later
     │   ├── StoreClosedError
     │   ├── LeaseLostError                       another process drives the channel by now
+    │   ├── BudgetInUseError                     another node counts in the epoch budget
     │   └── EventsExpiredError                   the asked events are no longer retained
     ├── RequestError
     │   ├── RequestNotFoundError                 no such request on this channel
@@ -304,6 +305,21 @@ class LeaseLostError(StoreError):
         super().__init__(
             f"channel {channel_id!r} was taken by another process while its store could not be "
             "reached; close it here"
+        )
+
+
+class BudgetInUseError(StoreError):
+    """Another node counts in this epoch budget: two that do not know of each other would spend it twice.
+
+    Args:
+        scope: The budget concerned.
+    """
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"epoch budget {scope!r} is in use on this store, by another process or node; close "
+            "that one, or give each a database, or a PostgreSQL schema, of its own"
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from reliable_channel import errors
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
@@ -66,6 +67,7 @@ EXAMPLES: list[tuple[ReliableChannelError, dict[str, object]]] = [
     (DecryptError("key"), {"reason": "key"}),
     (NodeClosedError(), {}),
     (StoreClosedError(), {}),
+    (BudgetInUseError("node:600"), {"scope": "node:600"}),
     (EventsExpiredError(3, 9), {"after": 3, "oldest": 9}),
     (RequestNotFoundError("r"), {"request_id": "r"}),
     (
