@@ -152,6 +152,7 @@ PROBLEM_TYPES: Final[dict[type[Exception], ProblemType]] = {
         (errors.StoreUnavailableError, "store-unavailable"),
         (errors.StoreClosedError, "closing"),
         (errors.LeaseLostError, "lease-lost"),
+        (errors.BudgetInUseError, "store-unavailable"),
         (errors.EventsExpiredError, "events-expired"),
         (errors.RequestError, "request-failed"),
         (errors.RequestNotFoundError, "request-not-found"),
