@@ -126,6 +126,7 @@ class SqliteBackend:
         if not os.path.isfile(self.name):
             problem = f"{self.name}: there is no such file"
             raise ConfigurationError(problem)
+        self._check_names()
         before = self._state()
         while not before[0]:
             try:
@@ -161,9 +162,21 @@ class SqliteBackend:
         """Say no: there is nobody who could hang up."""
         return False
 
+    def _check_names(self) -> None:
+        """Refuse a file with several names: SQLite and our leases would take it for as many files."""
+        names = os.stat(self.name).st_nlink if os.path.exists(self.name) else 1
+        if names > 1:
+            problem = (
+                f"{self.name} has {names} names (hard links), and under another of them a second process "
+                "could drive its channels; remove the others, or use a copy"
+            )
+            raise ConfigurationError(problem)
+
     def _connect(self) -> sqlite3.Connection:
         if self._opened:
             self._opened[0].check()  # or an empty file would be made where it was
+        else:
+            self._check_names()
         # We begin transactions ourselves: Python's module does it late, and not for reads.
         connection = sqlite3.connect(
             self.name,
