@@ -221,12 +221,15 @@ def _parse(url: str) -> tuple[str, dict[str, str]]:
     scheme, _, rest = url.partition(":///")
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - OPTIONS)
     is_file = scheme == "sqlite" and path not in ("", ":memory:", "file::memory:")
-    if not is_file or not options.keys() <= OPTIONS:
+    if not is_file or unknown:
         problem = (
             "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, with no options but "
             "synchronous and busy_timeout_ms; use memory:// to keep nothing"
         )
+        if is_file:
+            problem += f" ({unknown[0]!r} is no option; a file with '?' in its name needs another)"
         raise ConfigurationError(problem)
     return os.path.realpath(path), options
 

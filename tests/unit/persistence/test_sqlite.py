@@ -89,3 +89,24 @@ async def test_a_file_with_another_name_is_refused(tmp_path: Path) -> None:
         link.unlink()
         async with SqlStore(f"sqlite:///{path}"):
             pass
+
+
+@pytest.mark.parametrize("name", ["a?b.db", "a?b=c.db", "what?.db"])
+def test_a_question_mark_in_the_name_of_a_file_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"a file with '\?' in its name"):
+        SqliteBackend(f"sqlite:///{name}", synchronous="FULL", busy_timeout_ms=1)
+
+
+def test_what_names_no_file_is_not_said_to_have_a_question_mark() -> None:
+    with pytest.raises(ConfigurationError, match="use memory://") as refused:
+        SqliteBackend("sqlite:///:memory:?cache=shared", synchronous="FULL", busy_timeout_ms=1)
+    assert "in its name" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a b.db", "per%20cent.db", "hash#x.db", "q'uote.db", "ünï.db"])
+async def test_other_names_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/{name}"
+    async with SqlStore(url) as store:
+        await store.acquire_channel("room")
+    assert (tmp_path / name).is_file()
+    assert inspect_store(url).database == f"{tmp_path}/{name}"
