@@ -164,7 +164,7 @@ class SqliteBackend:
 
     def _check_names(self) -> None:
         """Refuse a file with several names: SQLite and our leases would take it for as many files."""
-        names = os.stat(self.name).st_nlink if os.path.exists(self.name) else 1
+        names = os.stat(self.name).st_nlink if os.path.isfile(self.name) else 1
         if names > 1:
             problem = (
                 f"{self.name} has {names} names (hard links), and under another of them a second process "
