@@ -154,6 +154,7 @@ PROBLEM_TYPES: Final[dict[type[Exception], ProblemType]] = {
         (errors.LeaseLostError, "lease-lost"),
         (errors.BudgetInUseError, "store-unavailable"),
         (errors.EventsExpiredError, "events-expired"),
+        (errors.CursorAheadError, "invalid-cursor"),
         (errors.RequestError, "request-failed"),
         (errors.RequestNotFoundError, "request-not-found"),
         (errors.RequestFailedError, "request-failed"),

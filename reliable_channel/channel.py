@@ -238,6 +238,7 @@ class ReliableChannel:
                 comes from now on.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             ChannelClosedError: The channel is closed.
             ConfigurationError: ``after`` is negative.
         """
@@ -260,6 +261,7 @@ class ReliableChannel:
             limit: At most so many.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             EventsExpiredError: Retention has removed some of them.
             StoreUnavailableError: The store failed.
             ChannelClosedError: The channel is closed.

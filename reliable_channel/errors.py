@@ -34,7 +34,8 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   ├── StoreClosedError
     │   ├── LeaseLostError                       another process drives the channel by now
     │   ├── BudgetInUseError                     another node counts in the epoch budget
-    │   └── EventsExpiredError                   the asked events are no longer retained
+    │   ├── EventsExpiredError                   the asked events are no longer retained
+    │   └── CursorAheadError                     the log of events ends before what was asked for
     ├── RequestError
     │   ├── RequestNotFoundError                 no such request on this channel
     │   └── RequestFailedError                   the request ended in an error event
@@ -337,6 +338,26 @@ class EventsExpiredError(StoreError):
         super().__init__(
             f"events after {after} are no longer retained; the oldest is {oldest}: "
             f"read from {oldest - 1} and treat the gap as lost"
+        )
+
+
+class CursorAheadError(StoreError):
+    """Events were asked for that follow one that the channel has not shown: the cursor is not of this log.
+
+    The channel was purged and made again, its database is a backup older than the cursor, or it keeps nothing.
+
+    Args:
+        after: The sequence asked for.
+        last: The last sequence shown; 0 when there was none.
+    """
+
+    def __init__(self, after: int, last: int) -> None:
+        self.after = after
+        self.last = last
+        given = str(after) if after.bit_length() <= 64 else "a number of more than 64 bits"
+        super().__init__(
+            f"events after {given} were asked for, but the log ends at {last}: it is not the log that the "
+            "cursor was kept for; read from 0, or go on from channel.last_event_sequence"
         )
 
 

@@ -275,6 +275,40 @@ def test_a_lock_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     engine.dispose()
 
 
+async def test_without_its_lock_file_a_store_writes_no_more(tmp_path: Path) -> None:
+    """Another process may have taken the channel by then, and does; what it wrote is not written over later."""
+    url, locks, away = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.db-lease", tmp_path / "away"
+    async with SqlStore(url) as ours:
+        await ours.acquire_channel("room")
+        locks.rename(away)
+        with holder(url):
+            with pytest.raises(StoreUnavailableError) as error:
+                await ours.commit("room", written([lost("ours")]))
+            assert str(error.value).startswith(f"{locks} was replaced or removed while open")
+            assert "\n" not in str(error.value)
+            with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+                await ours.acquire_channel("hall")
+            away.replace(locks)
+        with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+            await ours.commit("room", written([lost("ours")]))
+        await ours.release_channel("room")
+        snapshot = await ours.acquire_channel("room")
+        assert rows_of(snapshot) == exact([lost("theirs")])
+        await ours.acquire_channel("hall")
+        await ours.commit("room", written([lost("ours")]))
+        assert inspect_store(url).channels[0].driven in (True, None)
+
+
+async def test_a_lock_file_that_nobody_holds_may_be_deleted(tmp_path: Path) -> None:
+    url, locks = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.db-lease"
+    async with SqlStore(url) as store:
+        for number in range(3):
+            await store.acquire_channel("room")
+            await store.commit("room", written([lost(str(number))]))
+            await store.release_channel("room")
+            locks.unlink()
+
+
 # --- The session ---------------------------------------------------------------------------------
 
 postgresql = pytest.mark.parametrize("url", [pytest.param("postgresql", marks=real)], indirect=True)
