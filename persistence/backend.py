@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from persistence.leases import Leases
 
@@ -60,3 +61,6 @@ class Backend(Protocol):
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether a connection can only be replaced."""
+
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """Say whether a COMMIT that failed certainly applied nothing, and will not."""

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -44,6 +44,7 @@ from reliable_channel.errors import (
     EventsExpiredError,
     StoreClosedError,
     StoreError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
@@ -51,6 +52,10 @@ from reliable_channel.types import ChannelId, Nanoseconds
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+class CommitUnknownError(Exception):
+    """The end of a transaction was not heard of; the driver's error is its cause."""
 
 
 class Database:
@@ -176,7 +181,7 @@ class Database:
         self._leasing.check(channel_id)
         kinds = {kind for kind, _ in changes}
         batches = self._batches(channel_id, changes)
-        with writer.begin():
+        with self._transaction(writer):
             # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
             with closing(writer.connection.cursor()) as cursor:
                 if kinds - {LedgerRecord}:
@@ -221,7 +226,7 @@ class Database:
         """Do a job in a transaction; it may be done twice where the server hung up."""
 
         def in_transaction(writer: Connection) -> None:
-            with writer.begin():
+            with self._transaction(writer):
                 job(writer)
 
         self._write(in_transaction)
@@ -239,7 +244,7 @@ class Database:
 
     def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
         self._leasing.check(channel_id)
-        with writer.begin():
+        with self._transaction(writer):
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
             self._due_ns.pop(channel_id, None)
             self._leasing.confirm(writer, channel_id)
@@ -254,13 +259,18 @@ class Database:
         driver = self._engine.dialect.loaded_dbapi
         try:
             return job(*args, **kwargs)
+        except CommitUnknownError as error:
+            cause = _cause(error.__cause__ or error)
+            raise StoreOutcomeUnknownError(self._describe(cause)) from cause
         except (SQLAlchemyError, driver.Error) as error:
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            cause = _cause(error)
             lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
             translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
-            reason = str(cause).partition("\n")[0] or type(cause).__name__
-            message = f"{self._backend.name}: {reason}"
-            raise translated(message) from cause
+            raise translated(self._describe(cause)) from cause
+
+    def _describe(self, cause: BaseException) -> str:
+        reason = str(cause).partition("\n")[0] or type(cause).__name__
+        return f"{self._backend.name}: {reason}"
 
     def _write(
         self,
@@ -272,18 +282,42 @@ class Database:
         """Do a job on the connection of all commits; getting one costs as much as using it.
 
         Where the server hung up, it is done again on a new connection. That is safe even if the end of the first
-        transaction was not heard of: rows are written whole, so that writing them twice changes nothing.
+        transaction was not heard of: rows are written whole, so that writing them twice changes nothing. Where it
+        cannot be done again, that end stays unknown, whatever kept us from it.
         """
         used_before = self._writer is not None
         try:
             job(self._writing(), *args, **kwargs)
-        except Exception:
+        except Exception as error:
             if self._writer is None or not self._backend.is_broken(self._writer):
                 raise
             self._hang_up()
             if not used_before:
                 raise
-            job(self._writing(), *args, **kwargs)
+            try:
+                job(self._writing(), *args, **kwargs)
+            except Exception:
+                if isinstance(error, CommitUnknownError):
+                    raise error from error.__cause__
+                raise
+
+    @contextmanager
+    def _transaction(self, writer: Connection) -> Iterator[None]:
+        """Do what is in the block in one transaction.
+
+        Raises:
+            CommitUnknownError: It failed while it was committed, and may be committed all the same.
+        """
+        with writer.begin() as transaction:
+            yield
+            try:
+                transaction.commit()
+            except SQLAlchemyError as error:
+                is_certain = self._backend.has_rolled_back(writer, error)
+                transaction.rollback()  # of SQLAlchemy's; the driver's has ended
+                if is_certain:
+                    raise
+                raise CommitUnknownError from error
 
     def _writing(self) -> Connection:
         if self._writer is None:
@@ -362,7 +396,7 @@ class Database:
 
     def _sweep_alone(self, writer: Connection, channel_id: ChannelId) -> None:
         self._leasing.check(channel_id)
-        with writer.begin():
+        with self._transaction(writer):
             self._sweep(writer, channel_id)
 
     def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
@@ -391,6 +425,11 @@ class Database:
         }
         connection.execute(DELETE_EVENTS, kept)
         connection.execute(SET_TOTALS, kept)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the driver's error."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig else error
 
 
 def _oldest_events(

@@ -126,6 +126,11 @@ class PostgresqlBackend:
         driver: Any = connection.connection.dbapi_connection
         return driver is None or bool(driver.closed)
 
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """Say whether the server said so, in a session that goes on."""
+        has_answered = getattr(getattr(error, "orig", None), "sqlstate", None) is not None
+        return has_answered and not self.is_broken(connection)
+
     def _configure(self, connection: Any, _: object) -> None:
         _connections.add(connection)
         with connection.cursor() as cursor:

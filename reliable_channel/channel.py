@@ -39,6 +39,8 @@ from reliable_channel.errors import (
     PublishRejectedError,
     ReliableChannelError,
     RequestFailedError,
+    SendOutcomeUnknownError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from reliable_channel.events import (
@@ -104,6 +106,8 @@ class Batch:
 
     effects: Effects = field(default_factory=Effects)
     sends: list[PendingSend] = field(default_factory=list)
+    is_unsure: bool = False
+    """The store failed and may have applied it all the same."""
 
 
 class ReliableChannel:
@@ -213,6 +217,8 @@ class ReliableChannel:
             ChannelClosedError: The channel is closed.
             ChannelFailedError: The channel stopped working.
             StoreUnavailableError: It could not be stored; nothing was sent.
+            SendOutcomeUnknownError: The channel was closed, or failed, while the store could not say whether it was
+                stored: it may be sent after the next opening.
 
         Spec: RELIABLE-CHANNEL-API, send.
         """
@@ -510,11 +516,24 @@ class ReliableChannel:
             raise self._failure
 
     def _end_waiting(self, error: ReliableChannelError) -> None:
-        """Tell everybody who waits for something that it will not come."""
-        for send in (*self._sends, *self._batch.sends):
+        """Tell everybody who waits for something that it will not come.
+
+        What is being stored ends with its transaction while the machine's task can tell how.
+        """
+        for send in self._sends:
             settle_error(send.future, error)
         self._sends.clear()
+        if not self._tasks or self._tasks[0].done():
+            self._end_batch(self._batch, error)
         self._hub.end(error, self._failure)
+
+    def _end_batch(self, batch: Batch, error: ReliableChannelError) -> None:
+        """Tell the senders of a batch that is not known to be stored."""
+        if batch.is_unsure:
+            error = SendOutcomeUnknownError(self.channel_id)
+        for send in batch.sends:
+            settle_error(send.future, error)
+        batch.sends.clear()
 
     # -- the machine's task ---------------------------------------------------------------------------
 
@@ -524,7 +543,11 @@ class ReliableChannel:
             await self._wait_for_work()
             batch = self._apply()
             if batch.effects or batch.sends:
-                await self._make_durable(batch)
+                try:
+                    await self._make_durable(batch)
+                except asyncio.CancelledError:
+                    batch.is_unsure = True
+                    raise
                 self._carry_out(batch.effects)
                 for send in batch.sends:
                     settle(send.future, send.request_id)
@@ -594,7 +617,10 @@ class ReliableChannel:
         batch.sends.append(send)
 
     async def _make_durable(self, batch: Batch) -> None:
-        """Commit a batch; while the store fails, sends are undone and everything else waits for it."""
+        """Commit a batch; while the store fails, sends are undone and everything else waits for it.
+
+        Once it may have been applied, its sends wait too: nobody is told that nothing was sent before that is sure.
+        """
         wait = STORE_RETRY_FIRST_SEC
         while (error := await self._try_commit(batch.effects)) is not None:
             logger.warning(
@@ -603,10 +629,14 @@ class ReliableChannel:
                 wait,
                 error,
             )
-            self._undo_sends(batch, error)
+            batch.is_unsure |= isinstance(error, StoreOutcomeUnknownError)
+            if not batch.is_unsure:
+                self._undo_sends(batch, error)
+            self._refuse_waiting(error)
             await self._pause(wait)
             if self._closing:
                 batch.effects = Effects()
+                self._end_batch(batch, error)
                 return
             wait = min(2 * wait, STORE_RETRY_LONGEST_SEC)
 
@@ -625,7 +655,10 @@ class ReliableChannel:
         """Make the node's ledger durable where the node keeps it, before what was counted in it goes out."""
         ledger = {key: row for key, row in effects.changes.items() if key[0] is LedgerRecord}
         if ledger:
-            await self._node.store.commit("", ledger)
+            try:
+                await self._node.store.commit("", ledger)
+            except StoreOutcomeUnknownError as error:  # of the channel's own, nothing was applied
+                raise StoreUnavailableError(error.reason) from error
 
     def _undo_sends(self, batch: Batch, error: StoreUnavailableError) -> None:
         """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
@@ -635,10 +668,7 @@ class ReliableChannel:
         self._drop_events(effects, undone.keys())
         for request_id in undone:
             effects.merge(self._machine.withdraw(request_id, now))
-        for send in (*batch.sends, *self._sends):
-            settle_error(send.future, error)
-        self._sends.clear()
-        batch.sends.clear()
+        self._end_batch(batch, error)
         kept = []
         for publish in effects.publishes:
             owner = publish.segment_id.rpartition(":")[0]
@@ -651,6 +681,14 @@ class ReliableChannel:
             elif owner not in undone:
                 kept.append(publish)
         effects.publishes[:] = kept
+
+    def _refuse_waiting(self, error: StoreUnavailableError) -> None:
+        """Tell those whose turn has not come that the store fails; nothing of theirs was stored."""
+        if isinstance(error, StoreOutcomeUnknownError):
+            error = StoreUnavailableError(error.reason)
+        for send in self._sends:
+            settle_error(send.future, error)
+        self._sends.clear()
 
     def _drop_events(self, effects: Effects, request_ids: Set[RequestId]) -> None:
         """Drop events of requests; those that stay close the gap, for none was stored or shown."""

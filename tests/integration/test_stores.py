@@ -26,11 +26,14 @@ from reliable_channel import (
     MessageReceivedEvent,
     ReliableChannel,
     SdsConfig,
+    SendOutcomeUnknownError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
     create_reliable_channel,
 )
 from reliable_channel.records import BodyRecord, LostRecord, Record
 from tests.support.failing_store import TOPIC, soon
+from tests.support.middleman import Middleman
 from tests.support.postgres import (
     Cluster,
     MissingPostgresError,
@@ -212,6 +215,82 @@ def hang_up_once(url: str) -> None:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND application_name = current_setting('application_name')",
     )
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_commit_whose_answer_is_lost_is_neither_denied_nor_doubled(
+    cluster: Cluster,
+) -> None:
+    """Whatever keeps the store from asking again: it stays unknown."""
+    async with Middleman(cluster.url) as between, SqlStore(between.url) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a")]))
+        between.loses_commit = True
+        with pytest.raises(StoreOutcomeUnknownError) as failed:
+            await store.commit("room", written([lost("b"), sample_event(1)]))
+        assert "\n" not in str(failed.value)
+        assert between.swallowing.is_set()
+        with pytest.raises(StoreUnavailableError) as failed:
+            await store.commit("room", written([lost("c")]))
+        assert type(failed.value) is StoreUnavailableError, "it never came so far"
+        between.is_down = False
+        await store.commit("room", written([lost("b"), sample_event(1)]))
+        await store.release_channel("room")
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("a"), lost("b")])
+        assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_commit_that_the_server_refuses_was_not_applied(postgres_url: str) -> None:
+    """The session goes on, and its answer is certain."""
+    async with SqlStore(postgres_url) as store:
+        await store.acquire_channel("room")
+        run_sql(
+            postgres_url,
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION SQLSTATE '53100' USING MESSAGE = 'disk full'; END $$",
+        )
+        run_sql(
+            postgres_url,
+            "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON lost DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        with pytest.raises(StoreUnavailableError, match="disk full") as failed:
+            await store.commit("room", written([lost("a")]))
+        assert type(failed.value) is StoreUnavailableError
+        run_sql(postgres_url, "DROP TRIGGER late ON lost")
+        await store.commit("room", written([lost("b")]))
+        await store.release_channel("room")
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("b")])
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_no_send_is_denied_and_made_all_the_same(cluster: Cluster) -> None:
+    """The answer to its COMMIT is lost, and the channel closed while the server cannot be reached."""
+    async with (
+        Middleman(cluster.url) as between,
+        SqlStore(between.url) as store,
+        await create_node(
+            NodeConfig(transport=NETWORK, sds_config=SdsConfig(persistence=store))
+        ) as node,
+    ):
+        channel = await create_reliable_channel(node, "room", TOPIC, "alice")
+        between.loses_commit = True
+        sending = asyncio.create_task(channel.send(b"hello", idempotency_key="k"))
+        await between.swallowing.wait()
+        await asyncio.wait([sending], timeout=A_MOMENT)
+        assert not sending.done()
+        await channel.close()
+        with pytest.raises(SendOutcomeUnknownError):
+            await sending
+        between.is_down = False
+        async with await create_reliable_channel(node, "room", TOPIC, "alice") as channel:
+            assert channel.status().open_requests == 1
+            await channel.send(b"hello", idempotency_key="k")
+            assert channel.status().open_requests == 1
 
 
 # --- A file --------------------------------------------------------------------------------------

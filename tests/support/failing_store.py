@@ -133,7 +133,10 @@ class FailingStore:
         self._failures = _Failures()
 
     def fail(self, call: str = "commit", error: Exception | None = None) -> None:
-        """Let a call fail from now on, as if the disk were full unless an error is given."""
+        """Let a call fail from now on, as if the disk were full unless an error is given.
+
+        The call ``answer`` is the end of a commit that was applied.
+        """
         self._failures.by_call[call] = error or StoreUnavailableError("disk full")
 
     def recover(self) -> None:
@@ -166,6 +169,7 @@ class FailingStore:
         self._failures.raise_if_any("commit")
         await self.kept.commit(channel_id, dict(changes))
         self.trace.append(Committed(channel_id, dict(changes)))
+        self._failures.raise_if_any("answer")
         if self.after_commit_sec:
             await asyncio.sleep(self.after_commit_sec)
 
