@@ -26,6 +26,18 @@ CONNECT_TIMEOUT_S: Final = 5
 SEND_TIMEOUT_MS: Final = 10_000
 """How long the server may leave what was sent to it unacknowledged, milliseconds."""
 
+CHECK_INTERVAL_MS: Final = 200
+"""How often the server looks, within a statement, whether its client is still there, milliseconds.
+
+A statement that waits for a lock would otherwise hold the leases of a process that was killed until the wait ends.
+"""
+
+CHECK_CLIENT: Final = (
+    "SELECT set_config(name, %s, false) FROM pg_settings "
+    "WHERE name = 'client_connection_check_interval' AND setting = '0'"
+)
+"""Does nothing on servers before 14, which cannot, and where the operator has said how often."""
+
 DRIVER: Final = "postgresql+psycopg"
 """The scheme of the URLs."""
 
@@ -78,7 +90,8 @@ class PostgresqlBackend:
                 "pip install 'reliable-channel[postgres]'"
             )
             raise ConfigurationError(problem) from error
-        event.listen(engine, "connect", self._configure)
+        refusal = engine.dialect.loaded_dbapi.Error
+        event.listen(engine, "connect", lambda connection, _: self._configure(connection, refusal))
         return engine
 
     def check(self, connection: Connection) -> None:
@@ -131,11 +144,16 @@ class PostgresqlBackend:
         has_answered = getattr(getattr(error, "orig", None), "sqlstate", None) is not None
         return has_answered and not self.is_broken(connection)
 
-    def _configure(self, connection: Any, _: object) -> None:
+    def _configure(self, connection: Any, refusal: type[Exception]) -> None:
         _connections.add(connection)
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._busy_timeout_ms}")
-        connection.commit()
+            connection.commit()
+            try:
+                cursor.execute(CHECK_CLIENT, (str(CHECK_INTERVAL_MS),))
+                connection.commit()
+            except refusal:  # its system cannot tell; then a wait ends with `lock_timeout`
+                connection.rollback()
 
 
 # A child that was forked has the sockets of its parent's sessions. It must neither keep them open when the parent ends,
