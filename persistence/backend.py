@@ -32,6 +32,8 @@ class Backend(Protocol):
     """Execution options of transactions that only read; all their statements see one state."""
     write_options: ClassVar[dict[str, str]]
     """Execution options of transactions that write."""
+    mendable: ClassVar[frozenset[str]]
+    """States (SQLSTATE) of refusals that whoever runs the database can undo; the same call works after that."""
 
     def engine(self) -> Engine:
         """Return an engine that connects when it is first used."""

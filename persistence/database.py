@@ -264,8 +264,10 @@ class Database:
             raise StoreOutcomeUnknownError(self._describe(cause)) from cause
         except (SQLAlchemyError, driver.Error) as error:
             cause = _cause(error)
-            lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
-            translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
+            refusals = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
+            is_mendable = getattr(cause, "sqlstate", None) in self._backend.mendable
+            is_lasting = isinstance(cause, refusals) and not is_mendable
+            translated = StoreError if is_lasting else StoreUnavailableError
             raise translated(self._describe(cause)) from cause
 
     def _describe(self, cause: BaseException) -> str:

@@ -60,6 +60,8 @@ class PostgresqlBackend:
     )
     read_options: ClassVar[dict[str, str]] = {"isolation_level": "REPEATABLE READ"}
     write_options: ClassVar[dict[str, str]] = {}
+    mendable: ClassVar[frozenset[str]] = frozenset({"42501", "42P01", "3F000"})
+    """Insufficient privilege, undefined table, invalid schema name."""
 
     def __init__(self, url: str, *, busy_timeout_ms: int) -> None:
         self._url = _checked(url)

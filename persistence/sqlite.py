@@ -60,6 +60,7 @@ class SqliteBackend:
     read_options: ClassVar[dict[str, str]] = {"begin": "BEGIN"}
     # The write lock at once: SQLite does not wait where a read lock has to become one.
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
+    mendable: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
         self.name, options = _parse(url)

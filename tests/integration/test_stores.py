@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 
 from messaging_adapter import NodeConfig, create_node
 from persistence import SqlStore, open_store
@@ -461,6 +462,47 @@ async def test_a_channel_goes_on_when_its_store_does(
                 assert event.message == b"kept"
                 break
         await alice.wait_delivered(request_id, timeout=60)
+
+
+MISTAKES = {
+    "table": ("ALTER TABLE requests RENAME TO away", "ALTER TABLE away RENAME TO requests"),
+    "privilege": ("REVOKE INSERT ON requests FROM {user}", "GRANT INSERT ON requests TO {user}"),
+}
+"""What an administrator may do to a database in use, and undo again."""
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_channel_goes_on_when_an_administrators_mistake_is_undone(
+    postgres_url: str, mistake: str
+) -> None:
+    user = f"user_{secrets.token_hex(8)}"
+    schema = postgres_url.rpartition("%3D")[2]
+    make, undo = (statement.format(user=user) for statement in MISTAKES[mistake])
+    run_sql(postgres_url, f"CREATE USER {user}")
+    run_sql(postgres_url, f"GRANT CREATE, USAGE ON SCHEMA {schema} TO {user}")
+    try:
+        url = make_url(postgres_url).update_query_dict(
+            {"options": f"-csearch_path={schema} -crole={user}"}
+        )
+        async with (
+            SqlStore(url.render_as_string(hide_password=False)) as store,
+            await create_node(
+                NodeConfig(transport=NETWORK, sds_config=SdsConfig(persistence=store))
+            ) as node,
+            await create_reliable_channel(node, "room", TOPIC, "alice") as channel,
+        ):
+            await channel.send(b"before")
+            await asyncio.to_thread(run_sql, postgres_url, make)
+            with pytest.raises(StoreUnavailableError):
+                await soon(channel.send(b"refused"))
+            await asyncio.to_thread(run_sql, postgres_url, undo)
+            await soon(send_when_possible(channel, b"after"))
+            assert channel.status().open_requests == 2
+    finally:
+        run_sql(postgres_url, f"DROP OWNED BY {user} CASCADE")
+        run_sql(postgres_url, f"DROP USER {user}")
 
 
 async def send_when_possible(channel: ReliableChannel, payload: bytes) -> str:
