@@ -38,6 +38,7 @@ from persistence.statements import (
     count_events,
 )
 from persistence.tables import TABLES
+from persistence.watch import Watch
 from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
     ChannelExistsError,
@@ -83,6 +84,7 @@ class Database:
         self._claimed: set[ChannelId] = set()
         self._due_ns: dict[ChannelId, Nanoseconds] = {}
         self._is_stopping = False
+        self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -91,12 +93,15 @@ class Database:
         self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> asyncio.Future[_T]:
         """Have a job done in the worker thread, after those before it."""
-        return asyncio.wrap_future(self._submit(job, *args, **kwargs))
+        submitted = self._submit(job, *args, **kwargs)
+        self._watch.until(submitted)
+        return asyncio.wrap_future(submitted)
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
         self._is_stopping = True
         disposed = self._submit(self.dispose)
+        self._watch.until(disposed)
         self._worker.shutdown(wait=False)
         return disposed
 
@@ -258,7 +263,8 @@ class Database:
         """Do a job and turn the database's errors into ours; the only place where that is done."""
         driver = self._engine.dialect.loaded_dbapi
         try:
-            return job(*args, **kwargs)
+            with self._watch.job():
+                return job(*args, **kwargs)
         except CommitUnknownError as error:
             cause = _cause(error.__cause__ or error)
             raise StoreOutcomeUnknownError(self._describe(cause)) from cause

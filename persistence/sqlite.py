@@ -61,6 +61,7 @@ class SqliteBackend:
     # The write lock at once: SQLite does not wait where a read lock has to become one.
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
     mendable: ClassVar[frozenset[str]] = frozenset()
+    patience_s: ClassVar[float | None] = None
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
         self.name, options = _parse(url)
@@ -157,6 +158,9 @@ class SqliteBackend:
     def is_broken(self, connection: Connection) -> bool:
         """Say no: there is nobody who could hang up."""
         return False
+
+    def hang_up_if_silent(self) -> None:
+        """Do nothing, for the same reason."""
 
     def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
         """End the transaction where it is still open, and say whether it can come back.

@@ -81,6 +81,12 @@ STORE_RETRY_FIRST_SEC: Final = 0.1
 STORE_RETRY_LONGEST_SEC: Final = 5.0
 """Distances of tries while the store fails."""
 
+CLOSE_COMMIT_SEC: Final = 30.0
+"""How long a close waits for a commit that is under way."""
+
+CLOSE_RELEASE_SEC: Final = 5.0
+"""How long it then waits for the store to take the channel back."""
+
 CATCH_UP_MARGIN_NS: Final = 5 * SECOND
 """Missed messages are asked for from this long before the last one seen: clocks and stores differ."""
 
@@ -345,7 +351,8 @@ class ReliableChannel:
         to wait for its end.
 
         Raises:
-            ReliableChannelError: Node or store failed; everything is released all the same.
+            ReliableChannelError: Node or store failed, or the store did not end within 35 s what it was doing;
+                everything is released all the same.
 
         Spec: RELIABLE-CHANNEL-API, closeChannel.
         """
@@ -365,7 +372,7 @@ class ReliableChannel:
             steps.callback(self._end_waiting, ChannelClosedError(self.channel_id))
             steps.callback(self._machine.budget.close)
             steps.callback(self._unwatch)
-            steps.push_async_callback(self._store.release_channel, self.channel_id)
+            steps.push_async_callback(self._release)
             steps.push_async_callback(self._stop_tasks)
             if self._subscription is not None:
                 await self._subscription.close()
@@ -468,13 +475,36 @@ class ReliableChannel:
         self._end_waiting(self._failure)
 
     async def _stop_tasks(self) -> None:
-        """Let the machine's task end after its transaction, then stop the others."""
+        """Let the machine's task end after its transaction, then stop the others.
+
+        Raises:
+            StoreOutcomeUnknownError: That transaction does not end.
+        """
+        late: Set[asyncio.Task[None]] = set()
         if self._tasks:
-            await asyncio.wait(self._tasks[:1])
+            _, late = await asyncio.wait(self._tasks[:1], timeout=CLOSE_COMMIT_SEC)
         others = {*self._tasks, *self._hub.handler_tasks} - self._closers
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        if late:
+            text = (
+                f"channel {self.channel_id!r}: a commit did not end within {CLOSE_COMMIT_SEC:.0f} s"
+            )
+            raise StoreOutcomeUnknownError(text)
+
+    async def _release(self) -> None:
+        """Give the channel back.
+
+        Raises:
+            StoreUnavailableError: The store is busy; it takes the channel back when it can.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_RELEASE_SEC):
+                await self._store.release_channel(self.channel_id)
+        except TimeoutError as error:
+            text = f"channel {self.channel_id!r}: the store is still busy with it; it cannot be opened before that ends"
+            raise StoreUnavailableError(text) from error
 
     # -- sending --------------------------------------------------------------------------------------
 

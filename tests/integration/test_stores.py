@@ -9,19 +9,23 @@ import asyncio
 import os
 import secrets
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import Connection, create_engine, make_url
 
 from messaging_adapter import NodeConfig, create_node
 from persistence import SqlStore, open_store
+from persistence.postgresql import PostgresqlBackend
 from persistence.testing import exact, rows_of, sample_event, written
 from reliable_channel import (
     ChannelExistsError,
@@ -49,6 +53,9 @@ NETWORK = "memory://stores"
 
 TAKEOVER_S = 5.0
 """How long after a kill the next process has its channel, seconds: mostly 0.2, but machines are busy at times."""
+
+SILENCE_S = 30.0
+"""How long calls may take while the server is silent, seconds: some 5 each, as the test sets it."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -224,6 +231,103 @@ def hang_up_once(url: str) -> None:
         "AND application_name = current_setting('application_name')",
     )
 
+
+@pytest.mark.real
+@pytest.mark.timeout(120)
+async def test_a_server_that_goes_silent_is_given_up_and_found_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its network acknowledges everything, so that only who asks it can tell; a close ends, too."""
+    monkeypatch.setattr(PostgresqlBackend, "patience_s", 0.2)
+    async with Middleman(cluster.url) as between:
+        url = f"{between.url}?connect_timeout=2"
+        async with SqlStore(url) as store:
+            await store.acquire_channel("room")
+            await store.commit("room", written([lost("a"), sample_event(1)]))
+            await store.read_events("room", after=0, limit=9)
+            between.go_silent()
+            async with asyncio.timeout(SILENCE_S):
+                await check_unavailable(store, lost("b"))
+                with pytest.raises(StoreUnavailableError):
+                    await store.read_events("room", after=0, limit=9)
+            between.speak()
+            await commit_when_possible(store, lost("c"))
+            between.go_silent()
+            async with asyncio.timeout(SILENCE_S):
+                await store.close()
+        between.speak()
+        async with SqlStore(url) as store:
+            await acquire_when_possible(store)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_server_that_answers_is_waited_for(
+    postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a lock is held: whoever asks is answered."""
+    monkeypatch.setattr(PostgresqlBackend, "patience_s", 0.01)
+    asked = threading.Semaphore(0)
+    ask = PostgresqlBackend.hang_up_if_silent
+
+    def ask_and_count(backend: PostgresqlBackend) -> None:
+        ask(backend)
+        asked.release()
+
+    monkeypatch.setattr(PostgresqlBackend, "hang_up_if_silent", ask_and_count)
+    async with SqlStore(postgres_url, busy_timeout_ms=60_000) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("a")]))
+        session = run_sql(postgres_url, LEASE_HOLDERS)
+        schema = postgres_url.rpartition("%3D")[2]
+        engine = create_engine(postgres_server)
+        try:
+            with engine.begin() as other:
+                other.exec_driver_sql(f"SELECT * FROM {schema}.lost FOR UPDATE")
+                commit = asyncio.create_task(store.commit("room", written([lost("a")])))
+                for _ in range(3):
+                    await asyncio.to_thread(asked.acquire)
+                assert not commit.done()
+        finally:
+            await asyncio.to_thread(engine.dispose)
+        await commit
+        assert run_sql(postgres_url, LEASE_HOLDERS) == session, "it was not ended"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="cannot be asked here")
+async def test_a_server_that_vanishes_from_the_network_is_noticed(cluster: Cluster) -> None:
+    """By the operating system, within 15 s; unless the URL says otherwise."""
+
+    def options(url: str) -> list[int]:
+        def ask(connection: Connection) -> list[int]:
+            driver: Any = connection.connection.dbapi_connection
+            with socket.fromfd(driver.fileno(), socket.AF_INET, socket.SOCK_STREAM) as handle:
+                names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                return [handle.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+
+        return PostgresqlBackend(url, busy_timeout_ms=1).look(ask)
+
+    async with Middleman(cluster.url) as between:
+        idle, interval, count = await asyncio.to_thread(options, between.url)
+        assert idle + interval * count <= 15
+        url = f"{between.url}?keepalives_idle=77"
+        assert (await asyncio.to_thread(options, url))[0] == 77
+
+
+async def commit_when_possible(store: SqlStore, *rows: Record) -> None:
+    while True:
+        try:
+            return await store.commit("room", written(rows))
+        except StoreUnavailableError:
+            await asyncio.sleep(0)
+
+
+LEASE_HOLDERS = (
+    "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' "
+    "AND application_name = current_setting('application_name')"
+)
 
 WRITE = """
 import asyncio, os, sys

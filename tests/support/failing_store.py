@@ -130,6 +130,8 @@ class FailingStore:
         """How long a commit takes before it is applied or fails."""
         self.after_commit_sec = 0.0
         """How long a commit takes to return after it was applied."""
+        self.release_sec = 0.0
+        """How long it takes to give a channel back."""
         self._failures = _Failures()
 
     def fail(self, call: str = "commit", error: Exception | None = None) -> None:
@@ -159,6 +161,8 @@ class FailingStore:
 
     async def release_channel(self, channel_id: ChannelId) -> None:
         """Give a channel back; told to fail, it does so and fails all the same."""
+        if self.release_sec:
+            await asyncio.sleep(self.release_sec)
         await self.kept.release_channel(channel_id)
         self._failures.raise_if_any("release_channel")
 

@@ -41,7 +41,13 @@ from reliable_channel import (
     StoreUnavailableError,
     create_reliable_channel,
 )
-from reliable_channel.channel import MAX_BATCH, MAX_INBOX_MESSAGES, WIRE_MARKER
+from reliable_channel.channel import (
+    CLOSE_COMMIT_SEC,
+    CLOSE_RELEASE_SEC,
+    MAX_BATCH,
+    MAX_INBOX_MESSAGES,
+    WIRE_MARKER,
+)
 from reliable_channel.core.wire import SdsMessage
 from reliable_channel.records import RequestRecord
 from tests.support.failing_store import (
@@ -1279,6 +1285,32 @@ async def test_a_channel_closes_although_its_store_fails() -> None:
         alice.store.recover()
         await alice.open()
         assert alice.channel.status().open_requests == 1
+
+
+@virtual_time
+async def test_a_close_does_not_wait_for_ever_for_a_commit() -> None:
+    """Which may be applied all the same: the sender is told so, and everything is released."""
+    async with side("alice") as alice:
+        alice.store.before_commit_sec = 1e9
+        sending = asyncio.create_task(alice.channel.send(b"x"))
+        await settle()
+        closed = await outcome(alice.channel.close())
+        assert isinstance(closed, StoreOutcomeUnknownError)
+        assert now_sec() == pytest.approx(CLOSE_COMMIT_SEC, abs=1)
+        assert isinstance(await outcome(sending), SendOutcomeUnknownError)
+        assert our_tasks() == []
+        alice.store.before_commit_sec = 0.0
+        await alice.open()
+
+
+@virtual_time
+async def test_a_close_does_not_wait_for_ever_for_the_store_to_take_the_channel_back() -> None:
+    async with side("alice") as alice:
+        alice.store.release_sec = 1e9
+        closed = await outcome(alice.channel.close())
+        assert isinstance(closed, StoreUnavailableError)
+        assert now_sec() == pytest.approx(CLOSE_RELEASE_SEC, abs=1)
+        assert our_tasks() == []
 
 
 @virtual_time
