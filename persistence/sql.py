@@ -146,6 +146,7 @@ class SqlStore:
             LeaseLostError: The channel was taken, but another process took it since.
             StoreError: The database refuses a row for good; nothing was applied.
             StoreUnavailableError: The database failed; nothing was applied.
+            StoreOutcomeUnknownError: It failed while committing: all was applied, or nothing.
         """
         database = self.opened()
         await database.run(database.commit, channel_id, dict(changes))
@@ -207,6 +208,7 @@ class SqlStore:
             LeaseLostError: As above.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was forgotten.
+            StoreOutcomeUnknownError: It failed while committing: all was forgotten, or nothing.
         """
         database = self.opened()
         await database.run(database.purge, channel_id)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from persistence.backend import MAX_BUSY_TIMEOUT_MS
@@ -64,6 +64,8 @@ class SqliteBackend:
     read_options: ClassVar[dict[str, str]] = {"begin": "BEGIN"}
     # The write lock at once: SQLite does not wait where a read lock has to become one.
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
+    mendable: ClassVar[frozenset[str]] = frozenset()
+    patience_s: ClassVar[float | None] = None
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
         self.name, options = _parse(url)
@@ -161,6 +163,19 @@ class SqliteBackend:
     def is_broken(self, connection: Connection) -> bool:
         """Say no: there is nobody who could hang up."""
         return False
+
+    def hang_up_if_silent(self) -> None:
+        """Do nothing, for the same reason."""
+
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """End the transaction where it is still open, and say whether it can come back.
+
+        After a full disk or a lock there is no end of it in the write-ahead log. After an I/O error there may be one,
+        which counts if the machine or this process stops before the next transaction takes its place.
+        """
+        connection.connection.rollback()
+        code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", sqlite3.SQLITE_IOERR)
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
 
     def _check_names(self) -> None:
         """Refuse a file with several names: SQLite and our leases would take it for as many files."""

@@ -218,6 +218,21 @@ class ChannelStoreSuite(ABC):
             await store.commit("room", changes)
             assert rows_of(await self.peek(store)) == exact([changed, new, debts[1]])
 
+    async def test_repeating_a_commit_changes_nothing(self) -> None:
+        """A channel repeats what may have been applied."""
+        old, gone, new = sample_records(LogRecord)
+        events = [sample_event(sequence) for sequence in range(1, 5)]
+        ledger = LedgerRecord(scope="node", epoch=1, used=2)
+        changes = written([replace(old, sender_id="changed"), new, *events[2:], ledger])
+        async with self.opened(max_events=4) as store:
+            await store.commit("room", written([old, gone, *events[:2]]))
+            for _ in range(3):
+                await store.commit("room", changes | deleted([gone]))
+            expected = exact([replace(old, sender_id="changed"), new])
+            assert rows_of(await self.peek(store)) == expected
+            assert await store.read_events("room", after=0, limit=10) == events
+            assert await store.load_ledger("node") == ledger
+
     async def test_the_last_change_of_a_row_counts(self) -> None:
         first, second, _ = sample_records(LogRecord)
         async with self.opened() as store:

@@ -12,7 +12,8 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   ├── ChannelExistsError                   the id is open already
     │   ├── ChannelClosedError                   the handle was closed
     │   ├── ChannelFailedError                   a background task of the channel died
-    │   └── ChannelFullError                     too much is unacknowledged or queued
+    │   ├── ChannelFullError                     too much is unacknowledged or queued
+    │   └── SendOutcomeUnknownError              the channel ended before it knew whether a message was stored
     ├── LocalProtocolError                       the caller asked for something that the protocol forbids
     │   ├── EmptyPayloadError
     │   ├── IdempotencyConflictError             the key belongs to another message
@@ -31,6 +32,7 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   └── PublishRejectedError                 will not work when tried again
     ├── StoreError
     │   ├── StoreUnavailableError                may work later
+    │   │   └── StoreOutcomeUnknownError         it failed while committing: all was applied, or nothing
     │   ├── StoreClosedError
     │   ├── LeaseLostError                       another process drives the channel by now
     │   ├── BudgetInUseError                     another node counts in the epoch budget
@@ -141,6 +143,23 @@ class ChannelFullError(ChannelError):
             channel_id,
             f"channel {channel_id!r} is full ({messages} messages, {octets} bytes not yet "
             "acknowledged); wait for deliveries or raise max_outgoing_messages/max_outgoing_bytes",
+        )
+
+
+class SendOutcomeUnknownError(ChannelError):
+    """The channel ended while the store could not say whether a message was stored.
+
+    It may be sent after the next opening. Had it an idempotency key, sending it again with that key is harmless.
+
+    Args:
+        channel_id: The channel concerned.
+    """
+
+    def __init__(self, channel_id: str) -> None:
+        super().__init__(
+            channel_id,
+            f"channel {channel_id!r} ended before its store could say whether the message was stored; it may be "
+            "sent: look at the channel's events before you send it again, or repeat its idempotency key",
         )
 
 
@@ -285,6 +304,18 @@ class StoreError(ReliableChannelError):
 
 class StoreUnavailableError(StoreError):
     """The store failed (disk full, locked, server gone); nothing of the operation was applied."""
+
+
+class StoreOutcomeUnknownError(StoreUnavailableError):
+    """The store failed while it was committing: all of the operation was applied, or nothing.
+
+    Args:
+        reason: What failed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}; it may have been applied all the same")
 
 
 class StoreClosedError(StoreError):

@@ -41,10 +41,16 @@ class ChannelStore(Protocol):
         """Give the channel back; harmless when it is not held."""
 
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes durably in one transaction, or none.
+        """Apply all changes durably in one transaction, or none. Repeating a call that was applied changes nothing.
+
+        A channel tells senders that nothing was sent after the first error below, and repeats the same call until it
+        succeeds after the second. A store that cannot tell them apart should raise the second for whatever fails once
+        it has begun to commit: with the first, what was reported as not sent would be sent after the next opening.
 
         Raises:
-            StoreUnavailableError: Nothing was applied; the same call may work later.
+            StoreUnavailableError: Nothing was applied, nor will be; the same call may work later.
+            StoreOutcomeUnknownError: It failed while committing: all was applied, or nothing, or that is still to
+                come; the same call may work later.
             LeaseLostError: Nothing was applied; another process took the channel.
         """
 

@@ -32,8 +32,11 @@ from reliable_channel.errors import (
     ReliableChannelError,
     RequestFailedError,
     RequestNotFoundError,
+    SendOutcomeUnknownError,
     SlowConsumerError,
     StoreClosedError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
     UnrecoverableError,
 )
 
@@ -55,6 +58,8 @@ EXAMPLES: list[tuple[ReliableChannelError, dict[str, object]]] = [
     (ChannelClosedError("ro\nom"), {"channel_id": "ro\nom"}),
     (ChannelFailedError("room", OSError("disk")), {"channel_id": "room"}),
     (ChannelFullError("room", 3, 4), {"channel_id": "room", "messages": 3, "octets": 4}),
+    (SendOutcomeUnknownError("ro\nom"), {"channel_id": "ro\nom"}),
+    (StoreOutcomeUnknownError("hung up"), {"reason": "hung up"}),
     (EmptyPayloadError(), {}),
     (IdempotencyConflictError("room", "a\n"), {"channel_id": "room", "key": "a\n"}),
     (InvalidPayloadError("text"), {}),
@@ -140,6 +145,11 @@ def test_errors_that_python_has_a_name_for_are_caught_by_it(
     kind: type[Exception], builtin: type[Exception]
 ) -> None:
     assert issubclass(kind, builtin)
+
+
+def test_who_is_told_that_nothing_was_sent_can_rely_on_it() -> None:
+    """Whoever catches StoreUnavailableError of ``send`` sends again."""
+    assert not issubclass(SendOutcomeUnknownError, StoreUnavailableError | ChannelClosedError)
 
 
 def test_the_texts_say_what_to_do() -> None:
