@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -17,7 +19,9 @@ from starlette.types import ASGIApp
 from api.application import ROUTERS, FaultMiddleware, create_app, route_of
 from api.keys import KeyRing
 from api.problems import KINDS
+from api.readers import END_NAMES
 from api.settings import ServiceSettings
+from reliable_channel import ChannelEvent
 from tests.support.served import problem_name, served
 
 REST = Path(__file__).parents[3] / "docs" / "rest.md"
@@ -194,7 +198,7 @@ async def test_the_description_is_served() -> None:
 
 def rows(section: str) -> list[list[str]]:
     """Return the rows of the table below a heading of the page."""
-    text = REST.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    text = re.split(r"\n##+ ", REST.read_text(encoding="utf-8").partition(f"# {section}\n")[2])[0]
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -221,3 +225,19 @@ def test_the_page_lists_every_problem_with_its_status_and_title() -> None:
 
 def test_every_problem_says_what_to_do() -> None:
     assert [row[0] for row in rows("Problems") if not row[3].endswith(".")] == []
+
+
+def test_the_page_lists_every_event_with_its_members() -> None:
+    listed = {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows("Events")}
+    assert listed == {
+        kind.name: [
+            "payload" if item.name == "message" else to_camel(item.name)
+            for item in fields(kind)
+            if item.name not in ("channel_id", "sequence", "time_ns")
+        ]
+        for kind in get_args(ChannelEvent)
+    }
+
+
+def test_the_page_lists_every_end_of_a_stream() -> None:
+    assert [row[0].strip("`") for row in rows("How a stream ends")] == list(END_NAMES)
