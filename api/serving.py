@@ -153,9 +153,6 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         problem = f"cannot listen on {where}: {reason}; choose others with --host and --port"
         raise ServeFailedError(problem) from error
     with sock:
-        # Connections inherit it. asyncio sets it only where a socket says that it is TCP, which this one does not, and
-        # an answer whose head and body are written one after the other would wait for the client: 40 ms each.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield sock
 
 

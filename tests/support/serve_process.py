@@ -77,10 +77,11 @@ class ServeProcess:
         return httpx.Client(base_url=self.url, timeout=END_SEC)
 
     def log(self) -> list[str]:
-        """Return the lines that it has logged by now."""
+        """Return the lines that it has logged by now, whole ones only."""
         # The file's position is the process's too: reading must not move it.
         size = os.fstat(self._log.fileno()).st_size
-        return os.pread(self._log.fileno(), size, 0).decode().splitlines()
+        text = os.pread(self._log.fileno(), size, 0).decode()
+        return text[: text.rfind("\n") + 1].splitlines()
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
