@@ -184,7 +184,7 @@ def run_serve(settings: ServiceSettings, environ: Mapping[str, str]) -> None:
         logger.warning("everybody who reaches %s can read and send", settings.host)
     with listening(settings.host, settings.port) as sock:
         app = create_app(settings, keys=secrets.keys)
-        asyncio.run(serve(app, settings, secrets.tokens, sock, app.state.service.begin_closing))
+        asyncio.run(serve(app, settings, secrets.tokens, sock))
 
 
 async def serve(
@@ -192,19 +192,19 @@ async def serve(
     settings: ServiceSettings,
     tokens: Tokens,
     sock: socket.socket,
-    begin_closing: Callable[[], None],
 ) -> None:
     """Run an application inside its lifespan until a signal comes.
 
     Args:
-        app: Without anything around it yet.
+        app: Of `api.application.create_app`, without anything around it yet.
         settings: Of the service.
         tokens: Who may do what.
         sock: Listens already.
-        begin_closing: Called once, when the first signal comes: open streams are to end.
     """
-    server = Server(server_config(wrap(app, settings, tokens), settings), settings)
-    stop = Stop(server, settings.shutdown_timeout_sec, begin_closing)
+    service = app.state.service
+    wrapped = wrap(app, settings, tokens, answered=service.metrics.request_answered)
+    server = Server(server_config(wrapped, settings), settings)
+    stop = Stop(server, settings.shutdown_timeout_sec, service.begin_closing)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop, number)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from api.models import SendRequest
+from api.models import Identifier, SendRequest
 from api.problems import Problem, invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
     MAX_BACKLOG_BYTES,
@@ -100,7 +100,7 @@ class SendFrame(SendRequest):
     type: Literal["send"]
     id: str = Field(min_length=1, max_length=MAX_FRAME_ID)
     """The client's own; its answer has the same."""
-    idempotency_key: str | None = None
+    idempotency_key: Identifier | None = None
     """As the header ``Idempotency-Key``."""
 
     @classmethod
