@@ -110,7 +110,7 @@ class SendFrame(SendRequest):
         Raises:
             ValidationError: It is no such frame.
         """
-        return cls.model_validate_json(text, by_alias=True, by_name=False)
+        return cls.model_validate_json(text)
 
 
 class Closing(NamedTuple):

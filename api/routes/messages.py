@@ -12,7 +12,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import (
     IDENTIFIER_RULE,
     MAX_PAGE,
@@ -60,7 +60,7 @@ RequestId = Annotated[
 """The id of a request in a path."""
 
 
-class PageQuery(WireModel):
+class PageQuery(RequestModel):
     """Which messages to read."""
 
     after: Annotated[int, Field(strict=False, ge=0, le=MAX_SEQUENCE)] = 0
@@ -69,7 +69,7 @@ class PageQuery(WireModel):
     """Most messages on the page; it may have fewer although more follow."""
 
 
-class SendQuery(WireModel):
+class SendQuery(RequestModel):
     """How a message is sent."""
 
     ephemeral: Annotated[bool, Field(strict=False)] = False

@@ -78,7 +78,7 @@ async def test_paths_and_methods_that_are_not_there(
         ("/v1/channels", "GET, POST"),
         ("/v1/channels/room", "DELETE, GET"),
         ("/v1/channels/room/messages", "GET, POST"),
-        ("/health", "GET"),
+        ("/health", "GET, HEAD"),
     ],
 )
 async def test_allow_names_all_methods_of_a_path(path: str, methods: str) -> None:
