@@ -268,6 +268,13 @@ def restored(
             show_default=False,
         ),
     ] = None,
+    forget_future: Annotated[
+        bool,
+        typer.Option(
+            "--forget-future",
+            help="Set budgets that were counted by a clock that was ahead back to now.",
+        ),
+    ] = False,
 ) -> None:
     """Make a database that was restored from a backup safe to use.
 
@@ -277,4 +284,4 @@ def restored(
     """
     from api.restored import run_restored
 
-    run_restored(database, epoch_period_sec)
+    run_restored(database, epoch_period_sec, forget_future=forget_future)

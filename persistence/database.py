@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence import migrations
 from persistence.backend import Backend
-from persistence.leases import Leases
+from persistence.leases import Leases, ledger_lease
 from persistence.retention import SWEEP_PAGES, EventRetention, EventTotals, event_size
 from persistence.statements import (
     DELETE_CHANNEL,
@@ -40,8 +40,10 @@ from persistence.statements import (
 from persistence.tables import TABLES
 from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelExistsError,
     EventsExpiredError,
+    LeaseLostError,
     StoreClosedError,
     StoreError,
     StoreUnavailableError,
@@ -151,6 +153,10 @@ class Database:
         self._write(self._leasing.take, channel_id)
         return self._load(channel_id)
 
+    def take_lease(self, name: ChannelId) -> None:
+        """Take what was claimed and has no rows of its own: a ledger."""
+        self._write(self._leasing.take, name)
+
     def _give_back(self, channel_id: ChannelId) -> None:
         try:
             self._leasing.give_back(self._living_writer(), channel_id)
@@ -175,6 +181,8 @@ class Database:
     def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
         self._leasing.check(channel_id)
         kinds = {kind for kind, _ in changes}
+        if LedgerRecord in kinds:
+            self._check_ledgers(str(key[0]) for kind, key in changes if kind is LedgerRecord)
         batches = self._batches(channel_id, changes)
         with writer.begin():
             # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
@@ -192,6 +200,13 @@ class Database:
                     self._remove_oldest(writer, channel_id, totals)
             elif self._is_due(channel_id):
                 self._sweep(writer, channel_id)
+
+    def _check_ledgers(self, scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            try:
+                self._leasing.check(ledger_lease(scope))
+            except LeaseLostError as error:
+                raise BudgetInUseError(scope) from error
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""

@@ -17,12 +17,14 @@ from reliable_channel.core.machine import ChannelStatus, RequestStatus, SegmentS
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.encryption import AesGcmEncryption
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
     ChannelFailedError,
     ChannelFullError,
     ConfigurationError,
+    CursorAheadError,
     DecodeError,
     DecryptError,
     EmptyPayloadError,
@@ -74,6 +76,7 @@ logging.getLogger("reliable_channel").addHandler(logging.NullHandler())
 
 __all__ = (
     "AesGcmEncryption",
+    "BudgetInUseError",
     "ChannelClosedError",
     "ChannelError",
     "ChannelEvent",
@@ -84,6 +87,7 @@ __all__ = (
     "ChannelStore",
     "Clock",
     "ConfigurationError",
+    "CursorAheadError",
     "DecodeError",
     "DecryptError",
     "EmptyPayloadError",

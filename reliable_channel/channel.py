@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -39,6 +39,7 @@ from reliable_channel.errors import (
     PublishRejectedError,
     ReliableChannelError,
     RequestFailedError,
+    StoreError,
     StoreUnavailableError,
 )
 from reliable_channel.events import (
@@ -57,7 +58,7 @@ from reliable_channel.ports import (
     MessagingNode,
     Subscription,
 )
-from reliable_channel.records import EventRecord, LedgerRecord
+from reliable_channel.records import Changes, EventRecord, LedgerRecord, key_of
 from reliable_channel.streams import EventStream
 from reliable_channel.types import SECOND, ChannelId, Nanoseconds, ParticipantId, RequestId
 
@@ -144,6 +145,7 @@ class ReliableChannel:
         self._inbox_ready = asyncio.Event()
         self._drained = asyncio.Event()
         self._publishes: asyncio.Queue[Publish] = asyncio.Queue()
+        self._publishing: RequestId | None = None
         self._fetches: asyncio.Queue[Fetch] = asyncio.Queue()
         self._hub = EventHub(
             self.channel_id,
@@ -236,6 +238,7 @@ class ReliableChannel:
                 comes from now on.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             ChannelClosedError: The channel is closed.
             ConfigurationError: ``after`` is negative.
         """
@@ -258,6 +261,7 @@ class ReliableChannel:
             limit: At most so many.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             EventsExpiredError: Retention has removed some of them.
             StoreUnavailableError: The store failed.
             ChannelClosedError: The channel is closed.
@@ -360,6 +364,7 @@ class ReliableChannel:
             steps.callback(self._machine.budget.close)
             steps.callback(self._unwatch)
             steps.push_async_callback(self._store.release_channel, self.channel_id)
+            steps.push_async_callback(self._settle_budget)
             steps.push_async_callback(self._stop_tasks)
             if self._subscription is not None:
                 await self._subscription.close()
@@ -469,6 +474,18 @@ class ReliableChannel:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+    async def _settle_budget(self) -> None:
+        """Keep what came of transmissions that the machine will not be told of any more; one can be in doubt."""
+        queue, unmade = self._machine.queue, set()
+        while not self._publishes.empty():
+            unmade.add(self._publishes.get_nowait().segment_id)
+        if queue.settle(unmade, self._publishing, self._clock.now_ns()):
+            ledgers: Changes = {(LedgerRecord, key_of(row)): row for row in queue.budget.records()}
+            with suppress(StoreError):  # the next opening takes them for open
+                await self._node.store.commit("", ledgers)
+                if self._store is not self._node.store:
+                    await self._store.commit("", ledgers)
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -719,7 +736,9 @@ class ReliableChannel:
         """Encrypt and publish, one message after the other: order is kept."""
         while True:
             publish = await self._publishes.get()
+            self._publishing = publish.segment_id
             self._put(await self._publish(publish))
+            self._publishing = None
 
     async def _publish(self, publish: Publish) -> Input:
         """Return what the machine has to be told of one publication."""

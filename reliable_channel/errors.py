@@ -33,7 +33,9 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   ├── StoreUnavailableError                may work later
     │   ├── StoreClosedError
     │   ├── LeaseLostError                       another process drives the channel by now
-    │   └── EventsExpiredError                   the asked events are no longer retained
+    │   ├── BudgetInUseError                     another node counts in the epoch budget
+    │   ├── EventsExpiredError                   the asked events are no longer retained
+    │   └── CursorAheadError                     the log of events ends before what was asked for
     ├── RequestError
     │   ├── RequestNotFoundError                 no such request on this channel
     │   └── RequestFailedError                   the request ended in an error event
@@ -307,6 +309,21 @@ class LeaseLostError(StoreError):
         )
 
 
+class BudgetInUseError(StoreError):
+    """Another node counts in this epoch budget: two that do not know of each other would spend it twice.
+
+    Args:
+        scope: The budget concerned.
+    """
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"epoch budget {scope!r} is in use on this store, by another process or node; close "
+            "that one, or give each a database, or a PostgreSQL schema, of its own"
+        )
+
+
 class EventsExpiredError(StoreError):
     """Events were asked for that retention has removed.
 
@@ -321,6 +338,26 @@ class EventsExpiredError(StoreError):
         super().__init__(
             f"events after {after} are no longer retained; the oldest is {oldest}: "
             f"read from {oldest - 1} and treat the gap as lost"
+        )
+
+
+class CursorAheadError(StoreError):
+    """Events were asked for that follow one that the channel has not shown: the cursor is not of this log.
+
+    The channel was purged and made again, its database is a backup older than the cursor, or it keeps nothing.
+
+    Args:
+        after: The sequence asked for.
+        last: The last sequence shown; 0 when there was none.
+    """
+
+    def __init__(self, after: int, last: int) -> None:
+        self.after = after
+        self.last = last
+        given = str(after) if after.bit_length() <= 64 else "a number of more than 64 bits"
+        super().__init__(
+            f"events after {given} were asked for, but the log ends at {last}: it is not the log that the "
+            "cursor was kept for; read from 0, or go on from channel.last_event_sequence"
         )
 
 

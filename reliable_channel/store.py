@@ -7,7 +7,7 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
 from reliable_channel.types import ChannelId
@@ -63,3 +63,22 @@ class ChannelStore(Protocol):
 
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel."""
+
+
+@runtime_checkable
+class LedgerLeases(Protocol):
+    """What a store may offer besides: that only one node counts in a ledger, whichever process it is in.
+
+    Where a store does not, its user has to see to it.
+    """
+
+    async def acquire_ledger(self, scope: str) -> None:
+        """Take a ledger; the lease ends with the process, or with the closing of the store.
+
+        Raises:
+            BudgetInUseError: Somebody else counts in it.
+            StoreUnavailableError: The backend failed.
+        """
+
+    async def release_ledger(self, scope: str) -> None:
+        """Give the ledger back; harmless when it is not held."""

@@ -9,12 +9,14 @@ import pytest
 
 from reliable_channel import errors
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
     ChannelFailedError,
     ChannelFullError,
     ConfigurationError,
+    CursorAheadError,
     DecodeError,
     DecryptError,
     EmptyPayloadError,
@@ -66,7 +68,10 @@ EXAMPLES: list[tuple[ReliableChannelError, dict[str, object]]] = [
     (DecryptError("key"), {"reason": "key"}),
     (NodeClosedError(), {}),
     (StoreClosedError(), {}),
+    (BudgetInUseError("node:600"), {"scope": "node:600"}),
     (EventsExpiredError(3, 9), {"after": 3, "oldest": 9}),
+    (CursorAheadError(50, 10), {"after": 50, "last": 10}),
+    (CursorAheadError(10**900, 10), {"after": 10**900, "last": 10}),
     (RequestNotFoundError("r"), {"request_id": "r"}),
     (
         RequestFailedError("r", "reliable:message:send-error", "no peers"),
@@ -145,6 +150,7 @@ def test_the_texts_say_what_to_do() -> None:
         "payload of 5 bytes is above the limit of 4 bytes; send less at once"
     )
     assert "read from 8" in str(EventsExpiredError(3, 9))
+    assert "channel.last_event_sequence" in str(CursorAheadError(50, 10))
     assert "events(after=7)" in str(SlowConsumerError(7, 100))
     assert str(InvalidPayloadError("x")) == "payload must be bytes, not str"
 
