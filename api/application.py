@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.keys import KeyRing
 from api.models import ProblemDocument, SendRequest
-from api.paths import RawPathMiddleware, shown_path
+from api.paths import RawPathMiddleware
 from api.problems import (
     Problem,
     invalid_request,
@@ -31,7 +31,7 @@ from api.problems import (
     problem_of_status,
     problem_response,
 )
-from api.refusal import note_route
+from api.refusal import note_route, shown_path
 from api.routes import channels, events, messages, system
 from api.service import Service
 from api.settings import ServiceSettings

@@ -20,7 +20,7 @@ POLICY_VIOLATION: Final = 1008
 NOTES: Final = "reliable_channel.notes"
 """Member of a scope, and of all its copies: a list in which what is inside tells the outermost which route it took."""
 
-MAX_PATH: Final = 1_000
+MAX_PATH: Final = 400
 """Characters of a path that are shown."""
 
 

@@ -31,6 +31,7 @@ from api.readers import (
     event_json,
     parse_cursor,
 )
+from api.refusal import shown_path
 from api.streaming import SEND_TIMEOUT_SEC, StreamingService, streams_of, to_text
 from reliable_channel import ReliableChannel, ReliableChannelError
 
@@ -141,7 +142,8 @@ async def socket_route(websocket: WebSocket) -> None:
             await reader.close()
             raise
     except ReliableChannelError as error:
-        await websocket.send_denial_response(problem_response(problem_of(error)))
+        problem = problem_of(error, instance=shown_path(websocket.scope))
+        await websocket.send_denial_response(problem_response(problem))
         return
     await ChannelSocket(
         websocket,
