@@ -41,6 +41,12 @@ class WireModel(BaseModel):
     )
 
 
+class RequestModel(WireModel):
+    """What clients send: fields go by their names on the wire, and by no others."""
+
+    model_config = ConfigDict(validate_by_name=False, validate_by_alias=True)
+
+
 # --- Settings of a channel -----------------------------------------------------------------------
 
 
@@ -58,7 +64,12 @@ def _field_texts(kind: type) -> dict[str, str]:
 
 
 def model_of(
-    name: str, kind: type, bounds: Bounds, *, without: tuple[str, ...] = ("persistence",)
+    name: str,
+    kind: type,
+    bounds: Bounds,
+    *,
+    base: type[WireModel] = RequestModel,
+    without: tuple[str, ...] = ("persistence",),
 ) -> type[WireModel]:
     """Return the model of a dataclass of the library, with its defaults, bounds and texts.
 
@@ -66,6 +77,7 @@ def model_of(
         name: Of the model.
         kind: The dataclass.
         bounds: Smallest and largest value of its numeric fields.
+        base: Of the model.
         without: Fields that do not go over the wire.
     """
     hints = get_type_hints(kind)
@@ -85,7 +97,7 @@ def model_of(
             ),
         )
     return create_model(
-        name, __base__=WireModel, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
+        name, __base__=base, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
     )
 
 
@@ -106,6 +118,10 @@ RateLimitModel = model_of("RateLimitSettings", RateLimitConfig, RATE_LIMIT_BOUND
 """A limit that narrows the node's for one channel."""
 
 StatusModel = model_of(
-    "ChannelStatus", ChannelStatus, {}, without=("channel_id", "sender_id", "content_topic")
+    "ChannelStatus",
+    ChannelStatus,
+    {},
+    base=WireModel,
+    without=("channel_id", "sender_id", "content_topic"),
 )
 """Sizes and counters of a channel."""

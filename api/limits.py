@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import Problem, make_problem
@@ -23,8 +24,11 @@ BURST_SEC: Final = 2.0
 """After a pause so many seconds' worth of requests may come at once."""
 
 
-class BodyTooLargeError(Exception):
-    """Raised into a route that reads on; what it makes of it is not sent."""
+class BodyTooLargeError(HTTPException):
+    """Raised into a route that reads on, to which it is a 413 and no fault; what it makes of it is not sent."""
+
+    def __init__(self) -> None:
+        super().__init__(413)
 
 
 class SizeLimits:

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from api.config_models import (
     RateLimitModel,
+    RequestModel,
     SdsModel,
     SegmentationModel,
     StatusModel,
@@ -94,7 +95,7 @@ ContentTopic = Annotated[
 """A content topic of 23/TOPICS."""
 
 
-class EncryptionSettings(WireModel):
+class EncryptionSettings(RequestModel):
     """How the channel's messages are encrypted."""
 
     scheme: Literal["aes-256-gcm"]
@@ -103,7 +104,7 @@ class EncryptionSettings(WireModel):
     """Name of a key that the service has; the key itself is never sent, shown or stored."""
 
 
-class ChannelRequest(WireModel):
+class ChannelRequest(RequestModel):
     """A channel to open."""
 
     channel_id: Identifier
@@ -282,7 +283,7 @@ def decode_payload(given: object) -> bytes:
     return data
 
 
-class SendRequest(WireModel):
+class SendRequest(RequestModel):
     """A message to send."""
 
     payload: Annotated[

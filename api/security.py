@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.limits import Buckets, RateLimit, SizeLimits, address_of
 from api.logs import printable
 from api.problems import MEDIA_TYPE, Problem, make_problem
-from api.refusal import raw_path, refuse, shown_path
+from api.refusal import NOTES, raw_path, refuse, shown_path
 from api.settings import ServiceSettings
 from api.tokens import Role, Tokens, digest
 
@@ -43,11 +43,16 @@ NO_ANSWER: Final = 499
 ALLOWED_HEADERS: Final = ("authorization", "content-type", "idempotency-key", "last-event-id")
 
 
+Answered: TypeAlias = Callable[[str, str, int], None]
+"""Takes method, template of the route (empty where none was reached) and status of an answer."""
+
+
 def wrap(
     app: ASGIApp,
     settings: ServiceSettings,
     tokens: Tokens,
     *,
+    answered: Answered | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
     """Return the application with everything around it that keeps it safe.
@@ -56,6 +61,7 @@ def wrap(
         app: The application; what is no request goes straight to it.
         settings: Of the service.
         tokens: Who may do what; none: everybody who reaches the port.
+        answered: Is told of each answer, refusals included.
         clock: Monotonic time, seconds.
     """
     inner: ASGIApp = Access(app, settings, tokens)
@@ -73,9 +79,9 @@ def wrap(
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=ALLOWED_HEADERS,
-            expose_headers=("retry-after",),
+            expose_headers=("location", "retry-after"),
         )
-    return RequestLog(inner, clock=clock)
+    return RequestLog(inner, answered=answered, clock=clock)
 
 
 # --- One line for each request -------------------------------------------------------------------
@@ -85,12 +91,20 @@ class RequestLog:
     """Writes a line for each request: at info, for a 4xx or 5xx at warning, for a bug with its traceback.
 
     Args:
-        app: What is inside.
+        app: What is inside; it may note the route that it takes, see `api.refusal.note_route`.
+        answered: Is told of each answer.
         clock: Monotonic time, seconds.
     """
 
-    def __init__(self, app: ASGIApp, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        answered: Answered | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.app = app
+        self.answered = answered
         self.clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +113,8 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         answer = Answer(send)
+        notes: list[str] = []
+        scope[NOTES] = notes
         started_at = self.clock()
         bug: Exception | None = None
         try:
@@ -111,6 +127,8 @@ class RequestLog:
                 await refuse(problem, scope, receive, answer.send)
         finally:
             self._write(scope, answer, self.clock() - started_at, bug)
+            if self.answered and answer.status and scope["type"] == "http":
+                self.answered(scope["method"], notes[-1] if notes else "", answer.status)
 
     def _write(self, scope: Scope, answer: Answer, seconds: float, bug: Exception | None) -> None:
         fields = {

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import MAX_PAGE, MAX_SEQUENCE, EventPage
 from api.routes.common import ON_A_CHANNEL, OpenChannel, ReadyService, problems
 from api.sockets import socket_route
@@ -31,7 +31,7 @@ STREAM_EXAMPLE: Final = (
 )
 
 
-class EventQuery(WireModel):
+class EventQuery(RequestModel):
     """Which events to read, and how."""
 
     after: Annotated[int | None, Field(strict=False, ge=0, le=MAX_SEQUENCE)] = None

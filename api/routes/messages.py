@@ -12,8 +12,9 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import (
+    IDENTIFIER_RULE,
     MAX_PAGE,
     MAX_SEQUENCE,
     Accepted,
@@ -36,6 +37,7 @@ from api.routes.common import (
 )
 from api.service import Service
 from reliable_channel import MessageReceivedEvent, ReliableChannel
+from reliable_channel.identifiers import is_identifier
 
 router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["messages"])
 
@@ -58,7 +60,7 @@ RequestId = Annotated[
 """The id of a request in a path."""
 
 
-class PageQuery(WireModel):
+class PageQuery(RequestModel):
     """Which messages to read."""
 
     after: Annotated[int, Field(strict=False, ge=0, le=MAX_SEQUENCE)] = 0
@@ -67,7 +69,7 @@ class PageQuery(WireModel):
     """Most messages on the page; it may have fewer although more follow."""
 
 
-class SendQuery(WireModel):
+class SendQuery(RequestModel):
     """How a message is sent."""
 
     ephemeral: Annotated[bool, Field(strict=False)] = False
@@ -214,7 +216,7 @@ def idempotency_key(request: Request) -> str | None:
     """Return the key of a request, None where it has none.
 
     Raises:
-        RequestValidationError: There are two, or it is no UTF-8.
+        RequestValidationError: There are two, or it is none that can be kept.
     """
     name = KEY_HEADER.lower().encode()
     keys = [value for key, value in request.scope["headers"] if key == name]
@@ -222,10 +224,10 @@ def idempotency_key(request: Request) -> str | None:
         return None
     problem = "must be given once"
     if len(keys) == 1:
-        try:
-            return str(keys[0], "utf-8")
-        except UnicodeDecodeError:
-            problem = "must be UTF-8"
+        key = str(keys[0], "utf-8", "surrogateescape")
+        if is_identifier(key):
+            return key
+        problem = IDENTIFIER_RULE
     raise RequestValidationError([{"loc": ("header", KEY_HEADER), "msg": problem}])
 
 

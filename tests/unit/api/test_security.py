@@ -313,6 +313,8 @@ async def test_cors_is_closed_unless_opened(origins: tuple[str, ...], allowed: s
         refused = await client.get("/v1/channels", headers=headers)
         asked = await client.options("/v1/channels", headers=preflight)
     assert refused.headers.get(name) == allowed  # or the page could not read why
+    readable = refused.headers.get("access-control-expose-headers")
+    assert readable == ("location, retry-after" if origins else None)
     assert asked.headers.get(name) == allowed
     assert asked.is_success is (allowed is not None)
 
