@@ -131,6 +131,7 @@ SEND_PARAMETERS: Final = [
             "not-allowed",
             "payload-too-large",
             "store-unavailable",
+            "outcome-unknown",
             "unsupported-media-type",
         ),
     },
