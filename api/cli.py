@@ -268,7 +268,7 @@ def devnode(
         bool, typer.Option(help="Whether a node's own messages come back to it.")
     ] = True,
     store_lag_s: Annotated[
-        float, typer.Option(help="How long the store shows a message later, seconds.")
+        float, typer.Option(help="How much later the store shows a message, seconds.")
     ] = 3,
     store_loss: Annotated[float, typer.Option(help="Share that the store misses.")] = 0,
     store_messages: Annotated[int, typer.Option(help="Messages that the store keeps.")] = 65_536,
