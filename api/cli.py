@@ -243,6 +243,94 @@ def serve(
 
 
 @app.command()
+def devnode(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port of the first node, the others follow; 0 takes free ones.")
+    ] = 8645,
+    nodes: Annotated[
+        int, typer.Option(help="Nodes of the network, each with a port and caches of its own.")
+    ] = 1,
+    peers: Annotated[
+        int, typer.Option(help="Peers that each node has besides; 0 with one node: no network.")
+    ] = 4,
+    loss: Annotated[
+        float, typer.Option(help="Share of messages that do not reach a node's caches.")
+    ] = 0,
+    duplicate: Annotated[float, typer.Option(help="Share that comes twice.")] = 0,
+    reorder: Annotated[float, typer.Option(help="Share that later ones overtake.")] = 0,
+    delay_ms: Annotated[float, typer.Option(help="Time under way, milliseconds.")] = 0,
+    jitter_ms: Annotated[float, typer.Option(help="Up to so much more, milliseconds.")] = 0,
+    drop_every: Annotated[
+        int, typer.Option(help="Every such message does not reach the caches; 0 is none.")
+    ] = 0,
+    self_echo: Annotated[
+        bool, typer.Option(help="Whether a node's own messages come back to it.")
+    ] = True,
+    store_lag_s: Annotated[
+        float, typer.Option(help="How much later the store shows a message, seconds.")
+    ] = 3,
+    store_loss: Annotated[float, typer.Option(help="Share that the store misses.")] = 0,
+    store_messages: Annotated[int, typer.Option(help="Messages that the store keeps.")] = 65_536,
+    store_mb: Annotated[int, typer.Option(help="Megabytes that the store keeps.")] = 64,
+    cache_capacity: Annotated[
+        int, typer.Option(help="Messages in a relay cache; the oldest goes.")
+    ] = 50,
+    timeout_rate: Annotated[
+        float, typer.Option(help="Share of requests to the network that time out after 5 s.")
+    ] = 0,
+    answer_delay_ms: Annotated[
+        float, typer.Option(help="How much later each answer comes, milliseconds.")
+    ] = 0,
+    cut_rate: Annotated[
+        float, typer.Option(help="Share of JSON answers that end in the middle.")
+    ] = 0,
+    queue_s: Annotated[
+        float,
+        typer.Option(help="How long the messaging API keeps a message back, seconds."),
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Makes the faults.")] = 0,
+    cluster_id: Annotated[int, typer.Option(help="Number in the names of pubsub topics.")] = 1,
+    shards: Annotated[int, typer.Option(help="Shards of the network.")] = 8,
+    auto_sharding: Annotated[
+        bool, typer.Option(help="Whether nodes find the shard of a content topic.")
+    ] = True,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Not mounted: relay, filter, lightpush or store; repeatable.", show_default=False
+        ),
+    ] = None,
+    messaging_api: Annotated[
+        str, typer.Option(help="Generation of the messaging API: 2026-08, 2026-09 or none.")
+    ] = "2026-09",
+    reliability: Annotated[
+        bool, typer.Option(help="Whether the messaging API asks the store.")
+    ] = True,
+    admin: Annotated[bool, typer.Option("--admin", help="Have admin routes.")] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin whose pages may ask, or *; repeatable.", show_default=False),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Stand in for a Waku node, or a small network of them.
+
+    It speaks the REST API of a node, for trials and tests on one machine, and keeps everything in memory. Services use
+    it with --node waku+http://127.0.0.1:8645. SIGTERM and Ctrl-C end it.
+    """
+    given = {name: value for name, value in locals().items() if not name.startswith("log_")}
+    from api.devnode.settings import make_settings, read_log_format, read_log_level
+
+    settings = make_settings(given)
+    level, form = read_log_level(log_level), read_log_format(log_format)
+    from api.devnode.command import run_devnode
+
+    run_devnode(settings, log_level=level, log_format=form)
+
+
+@app.command()
 def inspect(
     database: Annotated[str, DATABASE],
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,

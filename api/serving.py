@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import typer
 import uvicorn
@@ -237,15 +237,29 @@ def server_config(app: object, settings: ServiceSettings) -> uvicorn.Config:
     )
 
 
+class Address(Protocol):
+    """Settings that say where to listen."""
+
+    @property
+    def host(self) -> str:
+        """Name or address of this machine."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port, or 0."""
+        ...
+
+
 class Server(uvicorn.Server):
     """The server without signal handlers of its own; it says where it listens.
 
     Args:
         config: Its own.
-        settings: Of the service.
+        settings: Where it listens.
     """
 
-    def __init__(self, config: uvicorn.Config, settings: ServiceSettings) -> None:
+    def __init__(self, config: uvicorn.Config, settings: Address) -> None:
         super().__init__(config)
         self.settings = settings
 
@@ -257,8 +271,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve, and say so."""
         await super().startup(sockets)
-        port = sockets[0].getsockname()[1] if sockets else self.settings.port
-        typer.echo(f"Listening on http://{shown_host(self.settings.host)}:{port}")
+        ports = [sock.getsockname()[1] for sock in sockets or ()] or [self.settings.port]
+        for port in ports:
+            typer.echo(f"Listening on http://{shown_host(self.settings.host)}:{port}")
 
 
 class Stop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,12 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from api.cli import run
+from api.devnode import command
+from api.devnode.settings import DevnodeSettings
 from api.settings import PREFIX, ServiceSettings
+from messaging_adapter.factory import TRANSPORTS
 from tests.support.serve_process import ROOT, environment, serving
 
 FOLDER = ROOT / "docs" / "deployment"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 UNIT = FOLDER / "reliable-channel.service"
+
+COMPOSE = (FOLDER / "compose.yaml").read_text(encoding="utf-8")
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze"
@@ -106,6 +113,70 @@ def test_the_health_check_knows_living_from_dead() -> None:
         assert check(service.port) == 0
         service.stop()
         assert check(service.port) == 1
+
+
+def compose_section(name: str) -> dict[str, str]:
+    """Return the texts of the entries of a section, by name; the file keeps to two spaces."""
+    section = re.search(rf"^{name}:\n((?: .*\n|\n)+)", COMPOSE, re.MULTILINE)
+    assert section is not None, name
+    parts = re.split(r"^  (\w+):", section[1], flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def compose_commands() -> dict[str, list[str]]:
+    found = {}
+    for name, text in compose_section("services").items():
+        (line,) = re.findall(r"^    command: (\[.*\])$", text, re.MULTILINE)
+        found[name] = json.loads(line)
+    return found
+
+
+def test_the_services_of_the_composition_are_built_from_here() -> None:
+    services = compose_section("services")
+    assert sorted(services) == ["alice", "bob", "devnode"]
+    assert all(text.startswith("\n    <<: *image\n") for text in services.values())
+    image = COMPOSE.split("x-image: &image")[1].split("\nservices:")[0]
+    (context,) = re.findall(r"context: (\S+)", image)
+    (dockerfile,) = re.findall(r"dockerfile: (\S+)", image)
+    assert (FOLDER / context).resolve() == ROOT
+    assert (ROOT / dockerfile).read_text(encoding="utf-8") == DOCKERFILE
+
+
+def test_the_services_of_the_composition_keep_to_themselves() -> None:
+    services = compose_section("services")
+    for name in ("alice", "bob"):
+        assert re.findall(r'ports: \["127\.0\.0\.1:\d+:8080"\]', services[name])
+        assert f'volumes: ["{name}:/data"]' in services[name]
+        assert "devnode:\n        condition: service_healthy" in services[name]
+    assert "ports:" not in services["devnode"]
+    assert sorted(compose_section("volumes")) == ["alice", "bob"]
+
+
+def test_the_stand_in_of_the_composition_has_a_node_for_each_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[DevnodeSettings] = []
+    monkeypatch.setattr(command, "run_devnode", lambda settings, **_: seen.append(settings))
+    commands = compose_commands()
+    assert run(commands.pop("devnode")) == 0
+    assert seen[0].host == "0.0.0.0"
+    nodes = [re.findall(r"waku\+http://devnode:(\d+)", " ".join(c)) for c in commands.values()]
+    ports = range(seen[0].port, seen[0].port + seen[0].nodes)
+    assert sorted(nodes) == [[str(port)] for port in ports]
+    checked = re.search(r"http://127\.0\.0\.1:(\d+)/health", compose_section("services")["devnode"])
+    assert checked is not None
+    assert int(checked[1]) in ports
+
+
+@pytest.mark.skipif("waku+http" not in TRANSPORTS, reason="there is no transport waku+http yet")
+@pytest.mark.parametrize("name", ["alice", "bob"])
+def test_the_services_of_the_composition_could_begin(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variable, value in re.findall(rf"({PREFIX}\w+)=(\S+)", DOCKERFILE.split("\nFROM ")[-1]):
+        monkeypatch.setenv(variable, value)
+    assert run([*compose_commands()[name], "--check"]) == 0
+    assert capsys.readouterr().out.startswith("ok: 0.0.0.0:8080, database sqlite:////data/")
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:

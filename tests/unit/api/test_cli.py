@@ -133,7 +133,8 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["demo", "--help"], ["inspect", "--help"], ["dmeo"], []]
+    "arguments",
+    [["--help"], ["demo", "--help"], ["devnode", "--help"], ["inspect", "--help"], ["dmeo"], []],
 )
 def test_help_does_not_wait_for_the_library(arguments: list[str]) -> None:
     code = (

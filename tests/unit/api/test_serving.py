@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -199,6 +200,17 @@ async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture
         server.should_exit = True
         await running
     assert capsys.readouterr().out == f"Listening on http://127.0.0.1:{port}\n"
+
+
+async def test_it_says_each_port_where_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ServiceSettings(port=0)
+    with listening(settings.host, 0) as first, listening(settings.host, 0) as second:
+        server = Server(server_config(wrapped(), settings), settings)
+        ports = [str(sock.getsockname()[1]) for sock in (first, second)]
+        server.should_exit = True
+        await server.serve([first, second])
+    said = re.findall(r"Listening on http://127\.0\.0\.1:(\d+)\n", capsys.readouterr().out)
+    assert said == ports
 
 
 def test_the_server_believes_only_known_proxies() -> None:
