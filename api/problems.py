@@ -76,8 +76,6 @@ _KINDS: Final = (
     ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("invalid-request", 422, "The request has fields that are missing or wrong"),
     ProblemType("rate-limited", 429, "Too many requests", 1),
-    ProblemType("origin-not-allowed", 403, "The page's origin is not allowed"),
-    ProblemType("host-not-allowed", 421, "The host is not this service"),
     ProblemType("headers-too-large", 431, "The request's headers are too large"),
     # Channels.
     ProblemType("invalid-configuration", 422, "The channel cannot be opened with these settings"),
