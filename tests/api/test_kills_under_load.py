@@ -6,9 +6,10 @@ import asyncio
 import base64
 import random
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -192,6 +193,33 @@ async def test_kills_lose_nothing_that_was_accepted(tmp_path: Path) -> None:
 @pytest.mark.real
 async def test_kills_lose_nothing_that_was_accepted_on_postgresql(postgres_url: str) -> None:
     await endure(postgres_url, [KILL, TERM, KILL])
+
+
+async def test_nothing_is_accepted_before_it_is_stored(tmp_path: Path) -> None:
+    """Somebody else writes to the database meanwhile: that is as long as it takes to get an answer."""
+    arguments = ("--database", f"sqlite:///{tmp_path}/a.db", "--node", "memory://alone")
+    ledger = Ledger()
+    poster = Poster("p", ledger, random.Random(SEED))
+    with ExitStack() as stack:
+        stack.callback(poster.hang_up)
+        with serving(*arguments) as service, service.client() as client:
+            client.post("/v1/channels", json=channel_body(sds=SDS)).raise_for_status()
+            await poster.insist(service.port, "first")
+            with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                posting = asyncio.create_task(poster.post(service.port, "second"))
+                for _ in range(20):  # time enough for an answer that does not wait
+                    assert (await asyncio.to_thread(client.get, CHANNEL)).status_code == 200
+                assert not posting.done()
+                service.signal(KILL)
+                assert await posting == "unknown"
+                service.wait()
+        with serving(*arguments) as service, service.client() as client:
+            async with asyncio.timeout(START_SEC):
+                while await poster.post(service.port, "second") != "accepted":
+                    pass
+            shown = client.get(CHANNEL).json()
+    assert shown["status"]["openRequests"] == len(ledger.accepted) == 2
 
 
 # --- A channel that is full ----------------------------------------------------------------------
