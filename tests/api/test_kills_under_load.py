@@ -205,7 +205,9 @@ async def test_nothing_is_accepted_before_it_is_stored(tmp_path: Path) -> None:
         with serving(*arguments) as service, service.client() as client:
             client.post("/v1/channels", json=channel_body(sds=SDS)).raise_for_status()
             await poster.insist(service.port, "first")
-            client.get(f"{CHANNEL}/events?after=0&limit=1&wait=10")  # it was sent: the store is idle
+            client.get(
+                f"{CHANNEL}/events?after=0&limit=1&wait=10"
+            )  # it was sent: the store is idle
             with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 posting = asyncio.create_task(poster.post(service.port, "second"))
