@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Annotated, Any, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
 from reliable_channel import ChannelStatus, RateLimitConfig, SdsConfig, SegmentationConfig
@@ -101,10 +101,17 @@ def model_of(
     )
 
 
+def whole_number(given: object) -> object:
+    """Return 2 for 2.0, which is an integer in JSON, and anything else as it is."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
 def _bounded(annotation: Any, low: float, high: float) -> Any:
     """Return a number's type with its bounds; None stays possible where it was."""
     number: Any = float if isinstance(low, float) else int
-    bounded = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
+    bounded: Any = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
+    if number is int:
+        bounded = Annotated[bounded, BeforeValidator(whole_number)]
     return bounded if annotation is number else bounded | None
 
 

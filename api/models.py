@@ -89,8 +89,13 @@ Identifier = Annotated[
 ]
 """A channel or sender id."""
 
+TOPIC: Final = r"^(?:/(?:0|[1-9][0-9]{0,9}))?(?:/[^/\u0000-\u0020\u007f-\u00a0]+){4}$"
+"""What a content topic looks like; `parse_content_topic` decides, for it knows what is printable."""
+
 ContentTopic = Annotated[
-    str, Field(min_length=1, max_length=MAX_TOPIC_LENGTH), AfterValidator(_check_topic)
+    str,
+    Field(min_length=1, max_length=MAX_TOPIC_LENGTH, json_schema_extra={"pattern": TOPIC}),
+    AfterValidator(_check_topic),
 ]
 """A content topic of 23/TOPICS."""
 

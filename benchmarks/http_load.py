@@ -60,6 +60,10 @@ class Connection:
         status, length = parse_head(head)
         return status, await self._reader.readexactly(length) if length else b""
 
+    def abort(self) -> None:
+        """Hang up at once, whatever is under way."""
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         """Hang up."""
         self._writer.close()
