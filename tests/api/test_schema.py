@@ -15,7 +15,6 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.core.transport import Response
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -36,7 +35,6 @@ EXAMPLES: Final = 25
 
 BOUNDS: Final = settings(
     max_examples=EXAMPLES,
-    stateful_step_count=8,
     derandomize=True,
     database=None,
     deadline=None,
@@ -151,28 +149,6 @@ def test_every_operation_on_a_channel(asked: Asked) -> None:
         valid = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
         BOUNDS(given(valid)(ask_known))()
     assert asked.succeeded() == {operation.label for operation in operations}, asked.answers
-
-
-def test_one_after_the_other(asked: Asked) -> None:
-    """Answers are what the next requests are made of: channels are opened, written to, asked about, closed."""
-    asked.answers.clear()
-
-    class Machine(description().as_state_machine()):  # type: ignore[misc]
-        def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-            return {"base_url": asked.service.url, "timeout": 30}
-
-        def before_call(self, case: Any) -> None:
-            bounded(case)
-
-        def after_call(self, response: Response, case: Any) -> None:
-            asked.answers[case.operation.label, response.status_code] += 1
-
-        def validate_response(self, response: Response, case: Any, **more: Any) -> None:
-            check(case, response)
-
-    run_state_machine_as_test(Machine, settings=BOUNDS)
-    assert not {status for _, status in asked.answers if status >= 500}
-    assert asked.succeeded() >= {"POST /v1/channels", "GET /v1/channels"}, asked.answers
 
 
 def test_the_description_that_is_served_is_this_one(asked: Asked) -> None:

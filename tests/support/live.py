@@ -60,7 +60,8 @@ class LiveService:
         sock = socket.create_server(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         self._app = create_app(self._settings, keys=KeyRing({}))
-        wrapped = wrap(self._app, self._settings, self._tokens)
+        answered = self._app.state.service.metrics.request_answered
+        wrapped = wrap(self._app, self._settings, self._tokens, answered=answered)
         self._server = Server(server_config(wrapped, self._settings), self._settings)
         self._task = asyncio.create_task(self._run(self._app, self._server, sock))
 
