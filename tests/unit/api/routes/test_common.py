@@ -58,6 +58,9 @@ async def test_a_direct_route_gives_its_endpoints_response_and_is_described() ->
         """Take a thing."""
         return Response(request.path_params["name"].encode() + await request.body(), 299)
 
+    (route,) = router.routes
+    assert isinstance(route, DirectRoute)
+    assert route.get_route_handler() is take, "nothing is called in between"
     app = FastAPI()
     app.router.routes.extend(router.routes)
     transport = httpx.ASGITransport(app=app)
