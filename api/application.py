@@ -49,7 +49,13 @@ TAGS: Final = [
     {"name": "service", "description": "Health and metrics."},
 ]
 
-ROUTERS: Final = (messages.router, channels.router, events.router, system.router)
+ROUTERS: Final = (
+    messages.busy_router,
+    messages.router,
+    channels.router,
+    events.router,
+    system.router,
+)
 """All routes; the busiest first, for they are gone through in this order."""
 
 
@@ -79,8 +85,8 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
     )
     app.state.service = service
     app.state.streams = service.streams
-    for router in ROUTERS:
-        app.include_router(router)
+    # Not `include_router`: then each request would be matched with two levels of routes.
+    app.router.routes.extend(chain.from_iterable(router.routes for router in ROUTERS))
     app.add_exception_handler(ReliableChannelError, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -178,7 +179,12 @@ class RateLimit:
 
 def address_of(scope: Scope) -> str:
     """Return where a request came from; of IPv6 the /64, since a client has all of it."""
-    host = str((scope.get("client") or ("unknown", 0))[0])
+    return network_of(str((scope.get("client") or ("unknown", 0))[0]))
+
+
+@lru_cache(maxsize=1_000)
+def network_of(host: str) -> str:
+    """Return an address, of IPv6 the /64; what is no address stays as it is."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -35,6 +35,9 @@ READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 BEARER_PROTOCOL: Final = "bearer."
 """A WebSocket's subprotocol that is a token: browsers can set no header."""
 
+PORT: Final = re.compile(r":\d{1,5}$")
+"""At the end of a ``Host`` header."""
+
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 NO_ANSWER: Final = 499
@@ -131,6 +134,10 @@ class RequestLog:
                 self.answered(scope["method"], notes[-1] if notes else "", answer.status)
 
     def _write(self, scope: Scope, answer: Answer, seconds: float, bug: Exception | None) -> None:
+        level = logging.WARNING if answer.status >= 400 else logging.INFO
+        level = logging.ERROR if bug else level
+        if not logger.isEnabledFor(level):
+            return
         fields = {
             "method": printable(scope.get("method", "WEBSOCKET"), 20),
             "path": shown_path(scope),
@@ -143,10 +150,7 @@ class RequestLog:
         if answer.problem:
             fields["problem"] = answer.problem
             text += f" {answer.problem}"
-        level = logging.WARNING if answer.status >= 400 else logging.INFO
-        logger.log(
-            logging.ERROR if bug else level, "%s", text, exc_info=bug, extra={"fields": fields}
-        )
+        logger.log(level, "%s", text, exc_info=bug, extra={"fields": fields})
 
 
 class Answer:
@@ -252,17 +256,15 @@ class Access:
 
     def _by_place(self, scope: Scope) -> Role | Problem:
         """Return what the caller may do: everything, unless it is a page of somebody else's."""
-        headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
-        hosts = [value for name, value in headers if name == b"host"]
-        path = shown_path(scope)
+        hosts = values_of(scope, b"host")
         if self.hosts and (len(hosts) != 1 or host_name(hosts[0]) not in self.hosts):
             detail = "ask for localhost or 127.0.0.1, or add the name to the setting allowed_hosts"
-            return make_problem("host-not-allowed", detail, instance=path)
+            return make_problem("host-not-allowed", detail, instance=shown_path(scope))
         changes = scope["type"] == "websocket" or scope["method"] not in READING
-        origins = [value for name, value in headers if name == b"origin"]
+        origins = values_of(scope, b"origin")
         if changes and not all(self._is_ours(origin, hosts) for origin in origins):
             detail = "add the origin to the setting cors_origins, or use tokens"
-            return make_problem("origin-not-allowed", detail, instance=path)
+            return make_problem("origin-not-allowed", detail, instance=shown_path(scope))
         return "write"
 
     def _is_ours(self, origin: str, hosts: Iterable[str]) -> bool:
@@ -293,17 +295,21 @@ def is_open(scope: Scope) -> bool:
     return path in OPEN_PATHS and raw_path(scope) == path
 
 
+def values_of(scope: Scope, name: bytes) -> list[str]:
+    """Return all values of a header."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
 def host_name(host: str) -> str:
     """Return the name in a ``Host`` header, without a port, in lower case."""
-    return re.sub(r":\d{1,5}$", "", host.strip().lower())
+    return PORT.sub("", host.strip().lower())
 
 
 def token_of(scope: Scope) -> str | None:
     """Return the token that a request shows; None without one, nothing at all if there are several."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
     shown = []
-    for value in given:
-        scheme, _, token = value.decode("latin-1").partition(" ")
+    for value in values_of(scope, b"authorization"):
+        scheme, _, token = value.partition(" ")
         shown.append(token.strip() if scheme.lower() == "bearer" else "")
     if scope["type"] == "websocket":
         shown += [

@@ -31,6 +31,7 @@ from api.routes.common import (
     JSON,
     OCTETS,
     ON_A_CHANNEL,
+    DirectRoute,
     OpenChannel,
     content_type,
     problems,
@@ -39,7 +40,12 @@ from api.service import Service
 from reliable_channel import MessageReceivedEvent, ReliableChannel
 from reliable_channel.identifiers import is_identifier
 
-router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["messages"])
+PREFIX: Final = "/v1/channels/{channelId:segment}"
+
+router = APIRouter(prefix=PREFIX, tags=["messages"])
+
+busy_router = APIRouter(prefix=PREFIX, tags=["messages"], route_class=DirectRoute)
+"""Of the one route that most requests are for."""
 
 MAX_SCANNED: Final = 10_000
 """Events that one call looks through for messages."""
@@ -108,7 +114,7 @@ SEND_PARAMETERS: Final = [
 """What the framework would find out by itself, were it given the time: see `send_message`."""
 
 
-@router.post(
+@busy_router.post(
     "/messages",
     summary="Send a message",
     status_code=202,
@@ -155,7 +161,6 @@ async def send_message(request: Request) -> Response:
     It is stored when this answers; the channel's events tell what becomes of it. A full channel answers 429 and has
     stored nothing.
     """
-    # The one busy route reads its request itself: the framework takes longer than all of the protocol.
     service: Service = request.app.state.service
     service.check_ready()
     channel = service.get(request.path_params["channelId"])
