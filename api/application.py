@@ -7,7 +7,7 @@ Spec: ARCHITECTURE, Command line and REST; RFC 9457.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 from typing import Any, Final
@@ -16,12 +16,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.keys import KeyRing
 from api.models import ProblemDocument, SendRequest
-from api.paths import RawPathMiddleware, shown_path
+from api.paths import RawPathMiddleware
 from api.problems import (
     Problem,
     invalid_request,
@@ -30,6 +31,7 @@ from api.problems import (
     problem_of_status,
     problem_response,
 )
+from api.refusal import note_route, shown_path
 from api.routes import channels, events, messages, system
 from api.service import Service
 from api.settings import ServiceSettings
@@ -47,7 +49,13 @@ TAGS: Final = [
     {"name": "service", "description": "Health and metrics."},
 ]
 
-ROUTERS: Final = (messages.router, channels.router, events.router, system.router)
+ROUTERS: Final = (
+    messages.busy_router,
+    messages.router,
+    channels.router,
+    events.router,
+    system.router,
+)
 """All routes; the busiest first, for they are gone through in this order."""
 
 
@@ -77,12 +85,12 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
     )
     app.state.service = service
     app.state.streams = service.streams
-    for router in ROUTERS:
-        app.include_router(router)
+    # Not `include_router`: then each request would be matched with two levels of routes.
+    app.router.routes.extend(chain.from_iterable(router.routes for router in ROUTERS))
     app.add_exception_handler(ReliableChannelError, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_status)
-    app.add_middleware(FaultMiddleware, answered=service.metrics.request_answered)
+    app.add_middleware(FaultMiddleware)
     app.add_middleware(RawPathMiddleware)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
@@ -113,6 +121,8 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 async def on_status(request: Request, error: Exception) -> Response:
     """Answer with the problem that stands for a status: unknown paths, methods, media types."""
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, ClientDisconnect):
+        raise error.__cause__  # the framework takes it for a body that cannot be read
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(allowed_methods(request))
@@ -138,41 +148,39 @@ def allowed_methods(request: Request) -> list[str]:
 
 
 class FaultMiddleware:
-    """Answers with a problem document where the service has a fault, and counts all answers.
+    """Answers with a problem document where the service has a fault, and notes which route was taken.
 
     Args:
         app: What may fail.
-        answered: Is told method, route and status of each answer.
     """
 
-    def __init__(self, app: ASGIApp, answered: Callable[[str, str, int], None]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; a response that has begun is left to break off."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0
+        begun = False
 
         async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            nonlocal begun
+            begun = True
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            return  # in the middle of its request: nobody is there to be answered
         except Exception as error:
-            if status:
+            if begun:
                 raise
             problem = problem_of(error, instance=shown_path(scope))
             log_problem(problem, scope["method"], error)
-            await problem_response(problem)(scope, receive, watched)
+            await problem_response(problem)(scope, receive, send)
         finally:
-            if status:
-                self._answered(scope["method"], route_of(scope), status)
+            note_route(scope, route_of(scope))
 
 
 def route_of(scope: Scope) -> str:

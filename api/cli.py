@@ -268,7 +268,7 @@ def devnode(
         bool, typer.Option(help="Whether a node's own messages come back to it.")
     ] = True,
     store_lag_s: Annotated[
-        float, typer.Option(help="How long the store shows a message later, seconds.")
+        float, typer.Option(help="How much later the store shows a message, seconds.")
     ] = 3,
     store_loss: Annotated[float, typer.Option(help="Share that the store misses.")] = 0,
     store_messages: Annotated[int, typer.Option(help="Messages that the store keeps.")] = 65_536,
@@ -356,6 +356,13 @@ def restored(
             show_default=False,
         ),
     ] = None,
+    forget_future: Annotated[
+        bool,
+        typer.Option(
+            "--forget-future",
+            help="Set budgets that were counted by a clock that was ahead back to now.",
+        ),
+    ] = False,
 ) -> None:
     """Make a database that was restored from a backup safe to use.
 
@@ -365,4 +372,4 @@ def restored(
     """
     from api.restored import run_restored
 
-    run_restored(database, epoch_period_sec)
+    run_restored(database, epoch_period_sec, forget_future=forget_future)

@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Annotated, Any, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
 from reliable_channel import ChannelStatus, RateLimitConfig, SdsConfig, SegmentationConfig
@@ -41,6 +41,12 @@ class WireModel(BaseModel):
     )
 
 
+class RequestModel(WireModel):
+    """What clients send: fields go by their names on the wire, and by no others."""
+
+    model_config = ConfigDict(validate_by_name=False, validate_by_alias=True)
+
+
 # --- Settings of a channel -----------------------------------------------------------------------
 
 
@@ -58,7 +64,12 @@ def _field_texts(kind: type) -> dict[str, str]:
 
 
 def model_of(
-    name: str, kind: type, bounds: Bounds, *, without: tuple[str, ...] = ("persistence",)
+    name: str,
+    kind: type,
+    bounds: Bounds,
+    *,
+    base: type[WireModel] = RequestModel,
+    without: tuple[str, ...] = ("persistence",),
 ) -> type[WireModel]:
     """Return the model of a dataclass of the library, with its defaults, bounds and texts.
 
@@ -66,6 +77,7 @@ def model_of(
         name: Of the model.
         kind: The dataclass.
         bounds: Smallest and largest value of its numeric fields.
+        base: Of the model.
         without: Fields that do not go over the wire.
     """
     hints = get_type_hints(kind)
@@ -85,14 +97,21 @@ def model_of(
             ),
         )
     return create_model(
-        name, __base__=WireModel, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
+        name, __base__=base, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
     )
+
+
+def whole_number(given: object) -> object:
+    """Return 2 for 2.0, which is an integer in JSON, and anything else as it is."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _bounded(annotation: Any, low: float, high: float) -> Any:
     """Return a number's type with its bounds; None stays possible where it was."""
     number: Any = float if isinstance(low, float) else int
-    bounded = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
+    bounded: Any = Annotated[number, Field(ge=low, le=high, allow_inf_nan=False)]
+    if number is int:
+        bounded = Annotated[bounded, BeforeValidator(whole_number)]
     return bounded if annotation is number else bounded | None
 
 
@@ -106,6 +125,10 @@ RateLimitModel = model_of("RateLimitSettings", RateLimitConfig, RATE_LIMIT_BOUND
 """A limit that narrows the node's for one channel."""
 
 StatusModel = model_of(
-    "ChannelStatus", ChannelStatus, {}, without=("channel_id", "sender_id", "content_topic")
+    "ChannelStatus",
+    ChannelStatus,
+    {},
+    base=WireModel,
+    without=("channel_id", "sender_id", "content_topic"),
 )
 """Sizes and counters of a channel."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import Problem, make_problem
@@ -23,8 +25,11 @@ BURST_SEC: Final = 2.0
 """After a pause so many seconds' worth of requests may come at once."""
 
 
-class BodyTooLargeError(Exception):
-    """Raised into a route that reads on; what it makes of it is not sent."""
+class BodyTooLargeError(HTTPException):
+    """Raised into a route that reads on, to which it is a 413 and no fault; what it makes of it is not sent."""
+
+    def __init__(self) -> None:
+        super().__init__(413)
 
 
 class SizeLimits:
@@ -174,7 +179,12 @@ class RateLimit:
 
 def address_of(scope: Scope) -> str:
     """Return where a request came from; of IPv6 the /64, since a client has all of it."""
-    host = str((scope.get("client") or ("unknown", 0))[0])
+    return network_of(str((scope.get("client") or ("unknown", 0))[0]))
+
+
+@lru_cache(maxsize=1_000)
+def network_of(host: str) -> str:
+    """Return an address, of IPv6 the /64; what is no address stays as it is."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -227,6 +227,7 @@ class Metrics:
             ("method", "route", "status"),
             registry=None,
         )
+        self._answers: dict[tuple[str, str, str], PrometheusCounter] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -276,8 +277,11 @@ class Metrics:
             route: The template of its path, never the path itself; empty where no route matched.
             status: Of the response.
         """
-        shown = method if method in METHODS else "other"
-        self._requests.labels(shown, route or "none", str(status)).inc()
+        key = (method if method in METHODS else "other", route or "none", str(status))
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = self._requests.labels(*key)
+        answers.inc()
 
     def _observe_latency(self, row: EventRecord, changes: Changes) -> None:
         """Observe how long a request took; its row is written with the event that ends it."""

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from api.config_models import (
     RateLimitModel,
+    RequestModel,
     SdsModel,
     SegmentationModel,
     StatusModel,
@@ -88,13 +89,18 @@ Identifier = Annotated[
 ]
 """A channel or sender id."""
 
+TOPIC: Final = r"^(?:/(?:0|[1-9][0-9]{0,9}))?(?:/[^/\u0000-\u0020\u007f-\u00a0]+){4}$"
+"""What a content topic looks like; `parse_content_topic` decides, for it knows what is printable."""
+
 ContentTopic = Annotated[
-    str, Field(min_length=1, max_length=MAX_TOPIC_LENGTH), AfterValidator(_check_topic)
+    str,
+    Field(min_length=1, max_length=MAX_TOPIC_LENGTH, json_schema_extra={"pattern": TOPIC}),
+    AfterValidator(_check_topic),
 ]
 """A content topic of 23/TOPICS."""
 
 
-class EncryptionSettings(WireModel):
+class EncryptionSettings(RequestModel):
     """How the channel's messages are encrypted."""
 
     scheme: Literal["aes-256-gcm"]
@@ -103,7 +109,7 @@ class EncryptionSettings(WireModel):
     """Name of a key that the service has; the key itself is never sent, shown or stored."""
 
 
-class ChannelRequest(WireModel):
+class ChannelRequest(RequestModel):
     """A channel to open."""
 
     channel_id: Identifier
@@ -282,7 +288,7 @@ def decode_payload(given: object) -> bytes:
     return data
 
 
-class SendRequest(WireModel):
+class SendRequest(RequestModel):
     """A message to send."""
 
     payload: Annotated[

@@ -18,9 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 PLAIN: Final = re.compile(rb"[A-Za-z0-9_.~/-]*")
 """Paths that are canonical as they are; most are."""
 
-MAX_SHOWN: Final = 400
-"""Characters of a path in a log line or a problem document."""
-
 
 def canonical_path(raw: bytes) -> str:
     """Return a raw path with each segment in one spelling: what need not be encoded is not."""
@@ -32,12 +29,6 @@ def canonical_path(raw: bytes) -> str:
 def quote_segment(text: str) -> str:
     """Return a text as one segment of a path; a dot segment is left to clients that send it as it is."""
     return quote(text, safe="")
-
-
-def shown_path(scope: Scope) -> str:
-    """Return the path asked for, in ASCII and cut where it is long: for logs and problem documents."""
-    path = str(scope["path"]).encode("ascii", "backslashreplace").decode()
-    return path if len(path) <= MAX_SHOWN else path[: MAX_SHOWN - 3] + "..."
 
 
 class SegmentConvertor(Convertor[str]):

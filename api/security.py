@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.limits import Buckets, RateLimit, SizeLimits, address_of
 from api.logs import printable
 from api.problems import MEDIA_TYPE, Problem, make_problem
-from api.refusal import raw_path, refuse, shown_path
+from api.refusal import NOTES, raw_path, refuse, shown_path
 from api.settings import ServiceSettings
 from api.tokens import Role, Tokens, digest
 
@@ -35,6 +35,9 @@ READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 BEARER_PROTOCOL: Final = "bearer."
 """A WebSocket's subprotocol that is a token: browsers can set no header."""
 
+PORT: Final = re.compile(r":\d{1,5}$")
+"""At the end of a ``Host`` header."""
+
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 NO_ANSWER: Final = 499
@@ -43,11 +46,16 @@ NO_ANSWER: Final = 499
 ALLOWED_HEADERS: Final = ("authorization", "content-type", "idempotency-key", "last-event-id")
 
 
+Answered: TypeAlias = Callable[[str, str, int], None]
+"""Takes method, template of the route (empty where none was reached) and status of an answer."""
+
+
 def wrap(
     app: ASGIApp,
     settings: ServiceSettings,
     tokens: Tokens,
     *,
+    answered: Answered | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
     """Return the application with everything around it that keeps it safe.
@@ -56,6 +64,7 @@ def wrap(
         app: The application; what is no request goes straight to it.
         settings: Of the service.
         tokens: Who may do what; none: everybody who reaches the port.
+        answered: Is told of each answer, refusals included.
         clock: Monotonic time, seconds.
     """
     inner: ASGIApp = Access(app, settings, tokens)
@@ -73,9 +82,9 @@ def wrap(
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=ALLOWED_HEADERS,
-            expose_headers=("retry-after",),
+            expose_headers=("location", "retry-after"),
         )
-    return RequestLog(inner, clock=clock)
+    return RequestLog(inner, answered=answered, clock=clock)
 
 
 # --- One line for each request -------------------------------------------------------------------
@@ -85,12 +94,20 @@ class RequestLog:
     """Writes a line for each request: at info, for a 4xx or 5xx at warning, for a bug with its traceback.
 
     Args:
-        app: What is inside.
+        app: What is inside; it may note the route that it takes, see `api.refusal.note_route`.
+        answered: Is told of each answer.
         clock: Monotonic time, seconds.
     """
 
-    def __init__(self, app: ASGIApp, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        answered: Answered | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.app = app
+        self.answered = answered
         self.clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +116,8 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         answer = Answer(send)
+        notes: list[str] = []
+        scope[NOTES] = notes
         started_at = self.clock()
         bug: Exception | None = None
         try:
@@ -111,8 +130,14 @@ class RequestLog:
                 await refuse(problem, scope, receive, answer.send)
         finally:
             self._write(scope, answer, self.clock() - started_at, bug)
+            if self.answered and answer.status and scope["type"] == "http":
+                self.answered(scope["method"], notes[-1] if notes else "", answer.status)
 
     def _write(self, scope: Scope, answer: Answer, seconds: float, bug: Exception | None) -> None:
+        level = logging.WARNING if answer.status >= 400 else logging.INFO
+        level = logging.ERROR if bug else level
+        if not logger.isEnabledFor(level):
+            return
         fields = {
             "method": printable(scope.get("method", "WEBSOCKET"), 20),
             "path": shown_path(scope),
@@ -125,10 +150,7 @@ class RequestLog:
         if answer.problem:
             fields["problem"] = answer.problem
             text += f" {answer.problem}"
-        level = logging.WARNING if answer.status >= 400 else logging.INFO
-        logger.log(
-            logging.ERROR if bug else level, "%s", text, exc_info=bug, extra={"fields": fields}
-        )
+        logger.log(level, "%s", text, exc_info=bug, extra={"fields": fields})
 
 
 class Answer:
@@ -234,17 +256,15 @@ class Access:
 
     def _by_place(self, scope: Scope) -> Role | Problem:
         """Return what the caller may do: everything, unless it is a page of somebody else's."""
-        headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
-        hosts = [value for name, value in headers if name == b"host"]
-        path = shown_path(scope)
+        hosts = values_of(scope, b"host")
         if self.hosts and (len(hosts) != 1 or host_name(hosts[0]) not in self.hosts):
             detail = "ask for localhost or 127.0.0.1, or add the name to the setting allowed_hosts"
-            return make_problem("host-not-allowed", detail, instance=path)
+            return make_problem("host-not-allowed", detail, instance=shown_path(scope))
         changes = scope["type"] == "websocket" or scope["method"] not in READING
-        origins = [value for name, value in headers if name == b"origin"]
+        origins = values_of(scope, b"origin")
         if changes and not all(self._is_ours(origin, hosts) for origin in origins):
             detail = "add the origin to the setting cors_origins, or use tokens"
-            return make_problem("origin-not-allowed", detail, instance=path)
+            return make_problem("origin-not-allowed", detail, instance=shown_path(scope))
         return "write"
 
     def _is_ours(self, origin: str, hosts: Iterable[str]) -> bool:
@@ -275,17 +295,21 @@ def is_open(scope: Scope) -> bool:
     return path in OPEN_PATHS and raw_path(scope) == path
 
 
+def values_of(scope: Scope, name: bytes) -> list[str]:
+    """Return all values of a header."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
 def host_name(host: str) -> str:
     """Return the name in a ``Host`` header, without a port, in lower case."""
-    return re.sub(r":\d{1,5}$", "", host.strip().lower())
+    return PORT.sub("", host.strip().lower())
 
 
 def token_of(scope: Scope) -> str | None:
     """Return the token that a request shows; None without one, nothing at all if there are several."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
     shown = []
-    for value in given:
-        scheme, _, token = value.decode("latin-1").partition(" ")
+    for value in values_of(scope, b"authorization"):
+        scheme, _, token = value.partition(" ")
         shown.append(token.strip() if scheme.lower() == "bearer" else "")
     if scope["type"] == "websocket":
         shown += [

@@ -87,6 +87,8 @@ class ServiceSettings(BaseModel):
     """Largest request body, bytes; the default takes 256 segments of 102 400 bytes in base64."""
     max_header_bytes: int = Field(32 << 10, ge=1_024, le=60 << 10)
     """Largest request line and headers, bytes in all."""
+    request_timeout_sec: float = Field(60, ge=0.05, le=3_600)
+    """A request may take so long to arrive, head and body, seconds; what is slower gets 408."""
     requests_per_second: float | None = Field(None, ge=0, le=1_000_000)
     """Requests of one token or address, with bursts of twice as many; 0 is unlimited. None: 0 on loopback, else 50."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from api.models import SendRequest
+from api.models import Identifier, SendRequest
 from api.problems import Problem, invalid_request, make_problem, problem_of, problem_response
 from api.readers import (
     MAX_BACKLOG_BYTES,
@@ -31,6 +31,7 @@ from api.readers import (
     event_json,
     parse_cursor,
 )
+from api.refusal import shown_path
 from api.streaming import SEND_TIMEOUT_SEC, StreamingService, streams_of, to_text
 from reliable_channel import ReliableChannel, ReliableChannelError
 
@@ -100,7 +101,7 @@ class SendFrame(SendRequest):
     type: Literal["send"]
     id: str = Field(min_length=1, max_length=MAX_FRAME_ID)
     """The client's own; its answer has the same."""
-    idempotency_key: str | None = None
+    idempotency_key: Identifier | None = None
     """As the header ``Idempotency-Key``."""
 
     @classmethod
@@ -110,7 +111,7 @@ class SendFrame(SendRequest):
         Raises:
             ValidationError: It is no such frame.
         """
-        return cls.model_validate_json(text, by_alias=True, by_name=False)
+        return cls.model_validate_json(text)
 
 
 class Closing(NamedTuple):
@@ -141,7 +142,8 @@ async def socket_route(websocket: WebSocket) -> None:
             await reader.close()
             raise
     except ReliableChannelError as error:
-        await websocket.send_denial_response(problem_response(problem_of(error)))
+        problem = problem_of(error, instance=shown_path(websocket.scope))
+        await websocket.send_denial_response(problem_response(problem))
         return
     await ChannelSocket(
         websocket,

@@ -131,7 +131,7 @@ async def event_response(
         max_backlog_bytes: See `api.readers.MAX_BACKLOG_BYTES`.
 
     Raises:
-        InvalidCursorError: There is no such place to begin.
+        CursorAheadError: There is no such sequence yet.
         EventsExpiredError: Retention removed what comes after it.
         TooManyStreamsError: No more streams are allowed.
         ChannelClosedError: The channel is closed.
@@ -238,7 +238,7 @@ async def poll_events(
         ``events`` as of `event_json`, and ``next``, where to begin the next time.
 
     Raises:
-        InvalidCursorError: There is no such place to begin.
+        CursorAheadError: There is no such sequence yet.
         EventsExpiredError: Retention removed what comes after it.
         ChannelClosedError: The channel is closed.
         ChannelFailedError: The channel stopped working.

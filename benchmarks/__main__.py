@@ -23,6 +23,7 @@ from benchmarks import (
     parity_saving,
     reed_solomon_speed,
     segmentation_speed,
+    service_speed,
     sync_cost,
 )
 from reliable_channel.core.reed_solomon.coding import MAX_SHARDS
@@ -219,6 +220,41 @@ def show_growth(stores: dict[int, Path]) -> None:
     Console().print(table)
 
 
+def show_service() -> None:
+    """Print how many sends the service accepts beside an empty handler, and how long a message takes."""
+    table = Table(
+        title="The service: sends of 1 KiB accepted a second; share of the empty handler's: median "
+        "(smallest-largest)",
+        caption="CPU of the server's process, µs a request; the service's until all is published",
+    )
+    for title in ("connections", "empty", "accepted", "share", "ms: half, 99 %"):
+        table.add_column(title, justify="right")
+    table.add_column("CPU µs: empty, accepted", justify="right")
+    for connections in service_speed.CONNECTIONS:
+        found = asyncio.run(
+            service_speed.measure_acceptance(
+                connections, service_speed.ROUNDS, service_speed.MESSAGES
+            )
+        )
+        table.add_row(
+            str(found.connections),
+            f"{found.empty_rate:,.0f}",
+            f"{found.accepted_rate:,.0f}",
+            str(found.share),
+            f"{found.middle_ms:.1f}, {found.slow_ms:.1f}",
+            f"{found.empty_cpu_us:,.0f}, {found.accepted_cpu_us:,.0f}",
+        )
+    Console().print(table)
+    rate = service_speed.LATENCY_RATE
+    table = Table(title="From POST to the event at the receiving service, ms")
+    for title in ("messages", "a second", "half", "99 %", "all"):
+        table.add_column(title, justify="right")
+    latency = asyncio.run(service_speed.measure_latency(rate, service_speed.LATENCY_SEC))
+    times = (latency.middle_ms, latency.slow_ms, latency.worst_ms)
+    table.add_row(f"{latency.messages:,}", str(rate), *(f"{time:.1f}" for time in times))
+    Console().print(table)
+
+
 BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "machine": show_machine,
     "codes": show_reed_solomon,
@@ -227,6 +263,7 @@ BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "saving": show_saving,
     "sync": show_sync,
     "durable": show_durable,
+    "service": show_service,
 }
 """What there is, by the name on the command line."""
 

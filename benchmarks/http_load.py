@@ -1,7 +1,7 @@
 """Requests over loopback, as many as a few connections take: a client that costs little beside the server.
 
-It speaks just as much HTTP/1.1 as is needed to send the same POST again and again on connections that stay open. It
-must not know what the server does.
+It speaks just as much HTTP/1.1 as is needed to send request after request on connections that stay open. It must not
+know what the server does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 HEAD_END: Final = b"\r\n\r\n"
+
+MAX_IDLE_SEC: Final = 2.0
+"""Connections that were idle for longer are not used again: the server hangs up after 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,69 @@ class Connection:
         status, length = parse_head(head)
         return status, await self._reader.readexactly(length) if length else b""
 
+    def abort(self) -> None:
+        """Hang up at once, whatever is under way."""
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         """Hang up."""
         self._writer.close()
         await self._writer.wait_closed()
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Connection]:
+    """Connect for a while."""
+    connection = await Connection.open(port)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+class Pool:
+    """As many connections to a server as are in use at once; those that are free are used again.
+
+    Args:
+        port: The server's, on loopback.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._free: list[tuple[float, Connection]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, port: int) -> AsyncIterator[Pool]:
+        """Give a pool, and hang up in the end."""
+        pool = cls(port)
+        try:
+            yield pool
+        finally:
+            await pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Give a connection that nobody else uses; one that was in use when something failed is thrown away."""
+        connection = await self._take()
+        try:
+            yield connection
+        except BaseException:
+            await connection.close()
+            raise
+        self._free.append((time.monotonic(), connection))
+
+    async def _take(self) -> Connection:
+        """Return the connection that was used last, or a new one where the server may have given that one up."""
+        if self._free and self._free[-1][0] < time.monotonic() - MAX_IDLE_SEC:
+            await self.close()
+        return self._free.pop()[1] if self._free else await Connection.open(self._port)
+
+    async def close(self) -> None:
+        """Hang up on all free connections."""
+        free, self._free = self._free, []
+        for _, connection in free:
+            await connection.close()
 
 
 def parse_head(head: bytes) -> tuple[int, int]:
@@ -84,6 +147,11 @@ def post(path: str, body: bytes, content_type: str = "application/json") -> byte
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def get(path: str) -> bytes:
+    """Return a GET request."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 async def drive(port: int, connections: int, requests: Iterator[bytes]) -> Answers:

@@ -3,7 +3,7 @@
 *Accepted*: POSTs of 1 KiB on a few connections, each one after the other, to a service with an SQLite file, until each
 was answered with 202: it is stored then. Beside it, in turns, an application with one handler that does nothing, on the
 same server with the same settings, given the same bytes. Client and server are processes of their own and share the
-machine.
+machine; the server's CPU time is its own, with what it does after the answers until all is published.
 
 *Latency*: two services in one process on a network without faults; messages are posted to one at a fixed rate, whatever
 becomes of those before, and read as server-sent events at the other.
@@ -20,7 +20,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from api.service import Service
 from api.serving import Server, listening, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
-from benchmarks.http_load import Answers, Connection, drive, post, quantile
+from benchmarks.http_load import Answers, Pool, connected, drive, get, post, quantile
 from benchmarks.rounds import Ratio, ratio
 
 PAYLOAD_BYTES: Final = 1_024
@@ -45,8 +45,12 @@ MESSAGES: Final = 2_000
 CONNECTIONS: Final = (1, 16, 64)
 ROUNDS: Final = 5
 CHANNEL: Final = "bench"
-MESSAGES_PATH: Final = f"/v1/channels/{CHANNEL}/messages"
-EVENTS_PATH: Final = f"/v1/channels/{CHANNEL}/events"
+CHANNEL_PATH: Final = f"/v1/channels/{CHANNEL}"
+MESSAGES_PATH: Final = f"{CHANNEL_PATH}/messages"
+EVENTS_PATH: Final = f"{CHANNEL_PATH}/events"
+
+POLL_SEC: Final = 0.05
+"""How often is asked whether all is published."""
 
 LATENCY_RATE: Final = 100
 """Messages a second."""
@@ -69,6 +73,8 @@ class Acceptance:
         share: Of the empty handler's rate.
         middle_ms: Half of the service's answers took no longer, milliseconds.
         slow_ms: 99 of 100 of them took no longer.
+        empty_cpu_us: CPU time of the empty handler's process, microseconds a request.
+        accepted_cpu_us: Of the service's, until what was accepted is published.
     """
 
     connections: int
@@ -77,6 +83,8 @@ class Acceptance:
     share: Ratio
     middle_ms: float
     slow_ms: float
+    empty_cpu_us: float
+    accepted_cpu_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,19 @@ class Latency:
     worst_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One round of requests to one server.
+
+    Attributes:
+        answers: What it answered.
+        cpu_seconds: CPU time of its process.
+    """
+
+    answers: Answers
+    cpu_seconds: float
+
+
 # --- Servers, in processes of their own ------------------------------------------------------------
 
 
@@ -108,6 +129,13 @@ def empty_app() -> FastAPI:
         """Do nothing."""
 
     return app
+
+
+def answer_questions() -> None:
+    """Answer each line of standard input with the CPU seconds of this process, until there are no more."""
+    for _ in sys.stdin:
+        sys.stdout.write(f"{time.process_time()}\n")
+        sys.stdout.flush()
 
 
 async def serve(apps: Sequence[tuple[object, ServiceSettings]], *services: Service) -> None:
@@ -125,7 +153,7 @@ async def serve(apps: Sequence[tuple[object, ServiceSettings]], *services: Servi
             server = Server(server_config(app, settings), settings)
             servers.append(server)
             running.append(asyncio.create_task(server.serve([sock])))
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await asyncio.get_running_loop().run_in_executor(None, answer_questions)
         for service in services:
             service.begin_closing()
         for running_server in servers:
@@ -151,14 +179,41 @@ async def serve_services(folder: Path, count: int) -> None:
             )
             app = create_app(settings, keys=KeyRing({}))
             await stack.enter_async_context(app.router.lifespan_context(app))
-            apps.append((wrap(app, settings, Tokens()), settings))
+            apps.append(
+                (
+                    wrap(
+                        app, settings, Tokens(), answered=app.state.service.metrics.request_answered
+                    ),
+                    settings,
+                )
+            )
             services.append(app.state.service)
         await serve(apps, *services)
 
 
+class ServerProcess:
+    """A process that serves.
+
+    Args:
+        child: The process; it has said where it listens.
+        ports: Of its servers, on loopback.
+    """
+
+    def __init__(self, child: asyncio.subprocess.Process, ports: list[int]) -> None:
+        self._child = child
+        self.ports = ports
+
+    async def cpu_seconds(self) -> float:
+        """Return the CPU time that it has taken so far."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(b"\n")
+        return float(await self._child.stdout.readline())
+
+
 @asynccontextmanager
-async def process(*arguments: str, servers: int = 1) -> AsyncIterator[list[int]]:
-    """Run this module as a process that serves, and give its ports."""
+async def process(*arguments: str, servers: int = 1) -> AsyncIterator[ServerProcess]:
+    """Run this module as a process that serves."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.service_speed", *arguments),
         stdin=asyncio.subprocess.PIPE,
@@ -172,7 +227,7 @@ async def process(*arguments: str, servers: int = 1) -> AsyncIterator[list[int]]
         if not all(lines):
             text = "the server ended before it listened; what it said stands above"
             raise RuntimeError(text)
-        yield [int(line.rsplit(":", 1)[1]) for line in lines]
+        yield ServerProcess(child, [int(line.rsplit(":", 1)[1]) for line in lines])
     finally:
         child.stdin.close()
         await child.wait()
@@ -197,41 +252,76 @@ async def open_channel(port: int, sender_id: str) -> None:
         "senderId": sender_id,
         "sds": {"maxOutgoingMessages": 1_000_000, "maxOutgoingBytes": 1 << 30},
     }
-    connection = await Connection.open(port)
-    status, answer = await connection.ask(post("/v1/channels", json.dumps(body).encode()))
-    await connection.close()
+    async with connected(port) as connection:
+        status, answer = await connection.ask(post("/v1/channels", json.dumps(body).encode()))
     if status != 201:
         text = f"the channel was not opened: {status} {answer.decode()}"
         raise RuntimeError(text)
 
 
+async def wait_published(port: int) -> None:
+    """Return when nothing of the channel waits for the network."""
+    async with connected(port) as connection:
+        while True:
+            _, answer = await connection.ask(get(CHANNEL_PATH))
+            status = json.loads(answer)["status"]
+            if not status["waiting"] and not status["inFlight"]:
+                return
+            await asyncio.sleep(POLL_SEC)
+
+
 async def measure_acceptance(connections: int, rounds: int, messages: int) -> Acceptance:
     """Drive service and empty handler in turns; one round before is not counted."""
-    empty: list[Answers] = []
-    ours: list[Answers] = []
-    async with process("empty") as (empty_port,):
+    empty: list[Load] = []
+    ours: list[Load] = []
+    async with process("empty") as nothing:
         for number in range(rounds + 1):
             with TemporaryDirectory() as folder:
-                async with process("services", folder, "1") as (port,):
-                    await open_channel(port, "alice")
-                    accepted = await drive(port, connections, sends(messages))
-            nothing = await drive(empty_port, connections, sends(messages))
-            for answers in (accepted, nothing):
-                if set(answers.statuses) != {202}:
-                    text = f"not everything was accepted: {dict(answers.statuses)}"
-                    raise RuntimeError(text)
+                async with process("services", folder, "1") as service:
+                    await open_channel(service.ports[0], "alice")
+                    accepted = await load(service, connections, messages, wait_published)
+            answered = await load(nothing, connections, messages)
             if number:
                 ours.append(accepted)
-                empty.append(nothing)
-    latencies = sorted(seconds for answers in ours for seconds in answers.latencies)
+                empty.append(answered)
+    latencies = sorted(seconds for item in ours for seconds in item.answers.latencies)
     return Acceptance(
         connections=connections,
-        empty_rate=statistics.median(answers.rate for answers in empty),
-        accepted_rate=statistics.median(answers.rate for answers in ours),
-        share=ratio([item.seconds for item in ours], [item.seconds for item in empty]),
+        empty_rate=statistics.median(item.answers.rate for item in empty),
+        accepted_rate=statistics.median(item.answers.rate for item in ours),
+        share=ratio(
+            [item.answers.seconds for item in ours], [item.answers.seconds for item in empty]
+        ),
         middle_ms=1e3 * quantile(latencies, 0.5),
         slow_ms=1e3 * quantile(latencies, 0.99),
+        empty_cpu_us=1e6 * statistics.median(item.cpu_seconds for item in empty) / messages,
+        accepted_cpu_us=1e6 * statistics.median(item.cpu_seconds for item in ours) / messages,
     )
+
+
+async def load(
+    server: ServerProcess,
+    connections: int,
+    messages: int,
+    settled: Callable[[int], Awaitable[None]] | None = None,
+) -> Load:
+    """Send messages and return what it took; everything has to be accepted.
+
+    Args:
+        server: The first of its ports is used.
+        connections: How many send at once.
+        messages: How many are sent.
+        settled: Given the port, returns when the server is done with what it accepted.
+    """
+    port = server.ports[0]
+    before = await server.cpu_seconds()
+    answers = await drive(port, connections, sends(messages))
+    if set(answers.statuses) != {202}:
+        text = f"not everything was accepted: {dict(answers.statuses)}"
+        raise RuntimeError(text)
+    if settled is not None:
+        await settled(port)
+    return Load(answers, await server.cpu_seconds() - before)
 
 
 async def measure_latency(rate: int, seconds: float) -> Latency:
@@ -240,43 +330,40 @@ async def measure_latency(rate: int, seconds: float) -> Latency:
     began: dict[int, float] = {}
     took: list[float] = []
     with TemporaryDirectory() as folder:
-        async with process("services", folder, "2", servers=2) as (sending, receiving):
-            for port, sender_id in ((sending, "alice"), (receiving, "bob")):
-                await open_channel(port, sender_id)
-            reading = asyncio.create_task(read_events(receiving, count, began, took))
-            await post_steadily(sending, rate, count, began)
-            await reading
+        async with process("services", folder, "2", servers=2) as services:
+            sending, receiving = services.ports
+            await open_channel(sending, "alice")
+            await open_channel(receiving, "bob")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(read_events(receiving, count, began, took))
+                group.create_task(post_steadily(sending, rate, count, began))
     took.sort()
     return Latency(count, *(1e3 * quantile(took, share) for share in (0.5, 0.99, 1.0)))
 
 
 async def post_steadily(port: int, rate: int, count: int, began: dict[int, float]) -> None:
     """Post messages at a fixed rate; none waits for the one before."""
-    idle: list[Connection] = []
     loop = asyncio.get_running_loop()
     start = loop.time()
 
     async def send(request: bytes) -> None:
-        connection = idle.pop() if idle else await Connection.open(port)
-        status, answer = await connection.ask(request)
-        idle.append(connection)
+        async with pool.connection() as connection:
+            status, answer = await connection.ask(request)
         if status != 202:
             text = f"not accepted: {status} {answer.decode()}"
             raise RuntimeError(text)
 
-    async with asyncio.TaskGroup() as group:
+    async with Pool.of(port) as pool, asyncio.TaskGroup() as group:
         for number, request in enumerate(sends(count)):
             await asyncio.sleep(start + number / rate - loop.time())
             began[number] = time.perf_counter()
             group.create_task(send(request))
-    for connection in idle:
-        await connection.close()
 
 
 async def read_events(port: int, count: int, began: dict[int, float], took: list[float]) -> None:
     """Note when each message comes out of the event stream."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {EVENTS_PATH}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    writer.write(get(f"{EVENTS_PATH}?after=0"))
     while len(took) < count:
         line = await reader.readline()
         now = time.perf_counter()

@@ -28,7 +28,7 @@ from messaging_adapter.events import (
     NodeMessageSentEvent,
 )
 from messaging_adapter.subscriptions import Subscriptions
-from reliable_channel.budget import BudgetGate, EpochRateLimiter
+from reliable_channel.budget import BudgetGate, EpochRateLimiter, release_budget
 from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConfig
 from reliable_channel.core.wire import WakuMessage, parse_content_topic, pubsub_topic, shard_of
 from reliable_channel.errors import (
@@ -384,10 +384,12 @@ class WakuNode(ABC):
             await asyncio.gather(*self._sends, return_exceptions=True)
             for request_id in tuple(self._unsent):
                 self._emit_error(request_id, "the node was closed before the network took it")
+            await self._gate.close()
             await self._stop()
         finally:
             self._subscriptions.clear()
             self._hub.clear()
+            await release_budget(self._budget, self._store)
             if self._owns_store:
                 await self._store.close()
 

@@ -15,7 +15,7 @@ from messaging_adapter.config import NodeConfig
 from messaging_adapter.memory import MemoryNode
 from messaging_adapter.rest_url import SCHEMES
 from messaging_adapter.waku_rest import WakuRestNode
-from reliable_channel.budget import restore_budget
+from reliable_channel.budget import acquire_budget, release_budget
 from reliable_channel.clock import SystemClock
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.ports import ChannelStore, Clock
@@ -45,6 +45,7 @@ async def create_node(config: NodeConfig, *, clock: Clock | None = None) -> Waku
         ConfigurationError: The transport is unknown, cannot honour a field, or contradicts what its
             network is already; nothing is left open.
         NodeError: The network cannot be entered.
+        BudgetInUseError: The rate is limited, and another node counts on this store.
         StoreError: The store cannot be opened or read.
 
     Spec: RELIABLE-CHANNEL-API, Node initialization, steps 1 and 3.
@@ -73,10 +74,15 @@ async def _start(
     transport: type[WakuNode], config: NodeConfig, clock: Clock, store: ChannelStore
 ) -> WakuNode:
     await store.open()
-    budget = await restore_budget(config.rate_limit_config, store)
-    owned = config.persistence is None
-    node = transport(config, clock=clock, store=store, budget=budget, owns_store=owned)
-    await node.start()
+    now = clock.now_ns()
+    budget = await acquire_budget(config.rate_limit_config, store, now=now)
+    try:
+        owned = config.persistence is None
+        node = transport(config, clock=clock, store=store, budget=budget, owns_store=owned)
+        await node.start()
+    except BaseException:
+        await release_budget(budget, store)
+        raise
     return node
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from persistence.leases import Leases
 
@@ -31,6 +32,11 @@ class Backend(Protocol):
     """Execution options of transactions that only read; all their statements see one state."""
     write_options: ClassVar[dict[str, str]]
     """Execution options of transactions that write."""
+    mendable: ClassVar[frozenset[str]]
+    """States (SQLSTATE) of refusals that whoever runs the database can undo; the same call works after that."""
+
+    patience_s: ClassVar[float | None]
+    """How long a job may take before ``hang_up_if_silent``, seconds; None: it is not asked."""
 
     def engine(self) -> Engine:
         """Return an engine that connects when it is first used."""
@@ -60,3 +66,12 @@ class Backend(Protocol):
 
     def is_broken(self, connection: Connection) -> bool:
         """Say whether a connection can only be replaced."""
+
+    def hang_up_if_silent(self) -> None:
+        """Ask whether the database still answers; where it does not in time, end what waits for it.
+
+        This is for a thread of its own; it blocks, and raises nothing.
+        """
+
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """Say whether a COMMIT that failed certainly applied nothing, and will not."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence import migrations
 from persistence.backend import Backend
-from persistence.leases import Leases
+from persistence.leases import Leases, ledger_lease
 from persistence.retention import SWEEP_PAGES, EventRetention, EventTotals, event_size
 from persistence.statements import (
     DELETE_CHANNEL,
@@ -38,12 +38,16 @@ from persistence.statements import (
     count_events,
 )
 from persistence.tables import TABLES
+from persistence.watch import Watch
 from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelExistsError,
     EventsExpiredError,
+    LeaseLostError,
     StoreClosedError,
     StoreError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
@@ -51,6 +55,10 @@ from reliable_channel.types import ChannelId, Nanoseconds
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+class CommitUnknownError(Exception):
+    """The end of a transaction was not heard of; the driver's error is its cause."""
 
 
 class Database:
@@ -78,6 +86,7 @@ class Database:
         self._claimed: set[ChannelId] = set()
         self._due_ns: dict[ChannelId, Nanoseconds] = {}
         self._is_stopping = False
+        self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -86,12 +95,15 @@ class Database:
         self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> asyncio.Future[_T]:
         """Have a job done in the worker thread, after those before it."""
-        return asyncio.wrap_future(self._submit(job, *args, **kwargs))
+        submitted = self._submit(job, *args, **kwargs)
+        self._watch.until(submitted)
+        return asyncio.wrap_future(submitted)
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
         self._is_stopping = True
         disposed = self._submit(self.dispose)
+        self._watch.until(disposed)
         self._worker.shutdown(wait=False)
         return disposed
 
@@ -151,6 +163,10 @@ class Database:
         self._write(self._leasing.take, channel_id)
         return self._load(channel_id)
 
+    def take_lease(self, name: ChannelId) -> None:
+        """Take what was claimed and has no rows of its own: a ledger."""
+        self._write(self._leasing.take, name)
+
     def _give_back(self, channel_id: ChannelId) -> None:
         try:
             self._leasing.give_back(self._living_writer(), channel_id)
@@ -175,8 +191,10 @@ class Database:
     def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
         self._leasing.check(channel_id)
         kinds = {kind for kind, _ in changes}
+        if LedgerRecord in kinds:
+            self._check_ledgers(str(key[0]) for kind, key in changes if kind is LedgerRecord)
         batches = self._batches(channel_id, changes)
-        with writer.begin():
+        with self._transaction(writer):
             # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
             with closing(writer.connection.cursor()) as cursor:
                 if kinds - {LedgerRecord}:
@@ -192,6 +210,13 @@ class Database:
                     self._remove_oldest(writer, channel_id, totals)
             elif self._is_due(channel_id):
                 self._sweep(writer, channel_id)
+
+    def _check_ledgers(self, scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            try:
+                self._leasing.check(ledger_lease(scope))
+            except LeaseLostError as error:
+                raise BudgetInUseError(scope) from error
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
@@ -221,7 +246,7 @@ class Database:
         """Do a job in a transaction; it may be done twice where the server hung up."""
 
         def in_transaction(writer: Connection) -> None:
-            with writer.begin():
+            with self._transaction(writer):
                 job(writer)
 
         self._write(in_transaction)
@@ -239,7 +264,7 @@ class Database:
 
     def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
         self._leasing.check(channel_id)
-        with writer.begin():
+        with self._transaction(writer):
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
             self._due_ns.pop(channel_id, None)
             self._leasing.confirm(writer, channel_id)
@@ -253,14 +278,22 @@ class Database:
         """Do a job and turn the database's errors into ours; the only place where that is done."""
         driver = self._engine.dialect.loaded_dbapi
         try:
-            return job(*args, **kwargs)
+            with self._watch.job():
+                return job(*args, **kwargs)
+        except CommitUnknownError as error:
+            cause = _cause(error.__cause__ or error)
+            raise StoreOutcomeUnknownError(self._describe(cause)) from cause
         except (SQLAlchemyError, driver.Error) as error:
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-            lasting = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
-            translated = StoreError if isinstance(cause, lasting) else StoreUnavailableError
-            reason = str(cause).partition("\n")[0] or type(cause).__name__
-            message = f"{self._backend.name}: {reason}"
-            raise translated(message) from cause
+            cause = _cause(error)
+            refusals = (driver.DataError, driver.IntegrityError, driver.ProgrammingError)
+            is_mendable = getattr(cause, "sqlstate", None) in self._backend.mendable
+            is_lasting = isinstance(cause, refusals) and not is_mendable
+            translated = StoreError if is_lasting else StoreUnavailableError
+            raise translated(self._describe(cause)) from cause
+
+    def _describe(self, cause: BaseException) -> str:
+        reason = str(cause).partition("\n")[0] or type(cause).__name__
+        return f"{self._backend.name}: {reason}"
 
     def _write(
         self,
@@ -272,18 +305,42 @@ class Database:
         """Do a job on the connection of all commits; getting one costs as much as using it.
 
         Where the server hung up, it is done again on a new connection. That is safe even if the end of the first
-        transaction was not heard of: rows are written whole, so that writing them twice changes nothing.
+        transaction was not heard of: rows are written whole, so that writing them twice changes nothing. Where it
+        cannot be done again, that end stays unknown, whatever kept us from it.
         """
         used_before = self._writer is not None
         try:
             job(self._writing(), *args, **kwargs)
-        except Exception:
+        except Exception as error:
             if self._writer is None or not self._backend.is_broken(self._writer):
                 raise
             self._hang_up()
             if not used_before:
                 raise
-            job(self._writing(), *args, **kwargs)
+            try:
+                job(self._writing(), *args, **kwargs)
+            except Exception:
+                if isinstance(error, CommitUnknownError):
+                    raise error from error.__cause__
+                raise
+
+    @contextmanager
+    def _transaction(self, writer: Connection) -> Iterator[None]:
+        """Do what is in the block in one transaction.
+
+        Raises:
+            CommitUnknownError: It failed while it was committed, and may be committed all the same.
+        """
+        with writer.begin() as transaction:
+            yield
+            try:
+                transaction.commit()
+            except SQLAlchemyError as error:
+                is_certain = self._backend.has_rolled_back(writer, error)
+                transaction.rollback()  # of SQLAlchemy's; the driver's has ended
+                if is_certain:
+                    raise
+                raise CommitUnknownError from error
 
     def _writing(self) -> Connection:
         if self._writer is None:
@@ -362,7 +419,7 @@ class Database:
 
     def _sweep_alone(self, writer: Connection, channel_id: ChannelId) -> None:
         self._leasing.check(channel_id)
-        with writer.begin():
+        with self._transaction(writer):
             self._sweep(writer, channel_id)
 
     def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
@@ -391,6 +448,11 @@ class Database:
         }
         connection.execute(DELETE_EVENTS, kept)
         connection.execute(SET_TOTALS, kept)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the driver's error."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig else error
 
 
 def _oldest_events(

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence.backend import Backend
+from persistence.leases import LEDGER_LEASE
 from persistence.migrations import REVISIONS, revision_of
 from persistence.sql import backend_of
 from persistence.tables import TABLES, channels
@@ -84,6 +85,10 @@ class LedgerReport:
     """The newest in which anything was counted."""
     used: int
     """Transmissions counted in it."""
+    in_flight: int
+    """Of those, how many the node has not reported: they count in the next epoch too."""
+    held: int
+    """Of the epoch before, how many the node has not reported: they count in this one too."""
     is_over: bool
     """That epoch has ended, so that the whole budget is there again."""
 
@@ -186,6 +191,7 @@ _CHANNELS: Final = (
         channels.c.channel_id, _state.c.sender_id, channels.c.event_count, channels.c.event_bytes
     )
     .outerjoin_from(channels, _state, _state.c.channel_id == channels.c.channel_id)
+    .where(~channels.c.channel_id.startswith(LEDGER_LEASE))
     .order_by(channels.c.channel_id)
 )
 _OPEN_REQUESTS: Final = (
@@ -198,7 +204,9 @@ _OPEN_REQUESTS: Final = (
     .where(_requests.c.state == "open")
     .order_by(_requests.c.created_ns)
 )
-_LEDGERS: Final = select(_ledger.c.scope, _ledger.c.epoch, _ledger.c.used).order_by(_ledger.c.scope)
+_LEDGERS: Final = select(
+    _ledger.c.scope, _ledger.c.epoch, _ledger.c.used, _ledger.c.in_flight, _ledger.c.held
+).order_by(_ledger.c.scope)
 
 _COUNTED: Final = {
     LogRecord: _per_channel(LogRecord, "message_id"),
@@ -272,12 +280,16 @@ def _channels(
     )
 
 
-def _ledger_report(scope: str, epoch: int, used: int, *, now: Nanoseconds) -> LedgerReport:
+def _ledger_report(
+    scope: str, epoch: int, used: int, in_flight: int, held: int, *, now: Nanoseconds
+) -> LedgerReport:
     period = ledger_period(scope)
     return LedgerReport(
         scope=scope,
         period_sec=period,
         epoch=epoch,
         used=used,
+        in_flight=in_flight,
+        held=held,
         is_over=period is not None and now // (period * SECOND) > epoch,
     )

@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 from weakref import finalize
 
 from sqlalchemy import Connection, func, select, text
 
+from persistence.opened_file import OpenedFile
 from persistence.statements import SELECT_LEASE, TAKE_CHANNEL
 from reliable_channel.errors import ChannelExistsError, LeaseLostError, StoreUnavailableError
 from reliable_channel.types import ChannelId
@@ -56,6 +57,7 @@ class Leases(Protocol):
 
         Raises:
             LeaseLostError: Somebody has.
+            StoreUnavailableError: Somebody may have.
         """
 
     def resume(self, writer: Connection) -> None:
@@ -85,6 +87,15 @@ class Leases(Protocol):
         """Say of each channel whether anybody holds it now, without taking it; None: cannot be told."""
 
 
+LEDGER_LEASE: Final = "\x1fledger "
+"""How names of ledgers begin where those of channels are expected; no channel's id has such a character."""
+
+
+def ledger_lease(scope: str) -> ChannelId:
+    """Return what a ledger is called among the channels that are leased."""
+    return f"{LEDGER_LEASE}{scope}"
+
+
 def lock_number(*parts: str) -> int:
     """Return the number of a lock: 62 bits that hardly anything else gives."""
     named = "\0".join(["reliable-channel", *parts])
@@ -100,10 +111,29 @@ def lock_number(*parts: str) -> int:
 
 @dataclass(slots=True)
 class _LockFile:
-    """The one opening of a file by this process."""
+    """The one opening of a file by this process.
+
+    Once another file was found in its place, others may have taken what is locked here, whatever is there later.
+    """
 
     descriptor: int
+    file: OpenedFile
     held: set[int] = field(default_factory=set)
+    is_lost: bool = False
+
+    @classmethod
+    def open(cls, path: str, flags: int) -> Self:
+        descriptor = os.open(path, flags, 0o644)
+        return cls(descriptor, OpenedFile.of(path, os.fstat(descriptor)))
+
+    def check(self) -> None:
+        self.is_lost = self.is_lost or not self.file.is_there()
+        if self.is_lost:
+            problem = (
+                f"{self.file.path} was replaced or removed while open, so that other processes may drive "
+                "the channels of this one; close them, see to it that nobody does, and open them again"
+            )
+            raise StoreUnavailableError(problem)
 
 
 _lock_files: Final[dict[str, _LockFile]] = {}
@@ -139,6 +169,12 @@ class FileLeases:
                     raise ChannelExistsError(channel_id, TAKEN)
                 file.held.add(number)
                 self._held.add(number)
+                file.check()  # now that it is locked
+            except StoreUnavailableError:
+                _unlock(file.descriptor, number)
+                file.held.discard(number)
+                self._held.discard(number)
+                raise
             except OSError as error:
                 problem = f"{self._path}: cannot be locked: {error.strerror}"
                 raise StoreUnavailableError(problem) from error
@@ -146,7 +182,10 @@ class FileLeases:
                 _close_unused(self._path)
 
     def check(self, channel_id: ChannelId) -> None:
-        """Do nothing: nobody can take a lock away."""
+        """Do nothing if the locks are in the file that others look at; nobody can take one away there."""
+        file = _lock_files.get(self._path)
+        if file is not None and self._held:
+            file.check()
 
     def resume(self, writer: Connection) -> None:
         """Do nothing: the locks are the process's."""
@@ -174,7 +213,7 @@ class FileLeases:
             ours = _lock_files.get(self._path)
             try:
                 # Another opening of a file that we have open would give our locks back when it is closed.
-                file = ours or _LockFile(os.open(self._path, os.O_RDONLY))
+                file = ours or _LockFile.open(self._path, os.O_RDONLY)
             except FileNotFoundError:  # it is made with the first lease, and stays
                 return dict.fromkeys(numbers, False)
             except OSError:
@@ -192,11 +231,11 @@ class FileLeases:
         file = _lock_files.get(self._path)
         if file is None:
             try:
-                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+                file = _LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 problem = f"{self._path}: cannot be opened: {error.strerror}"
                 raise StoreUnavailableError(problem) from error
-            file = _lock_files[self._path] = _LockFile(descriptor)
+            _lock_files[self._path] = file
         return file
 
 

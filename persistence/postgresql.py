@@ -8,16 +8,15 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeVar
-from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from persistence.backend import MAX_BUSY_TIMEOUT_MS
 from persistence.leases import AdvisoryLeases, lock_number
+from persistence.sessions import Sessions
 from reliable_channel.errors import ConfigurationError
 
 CONNECT_TIMEOUT_S: Final = 5
@@ -25,6 +24,24 @@ CONNECT_TIMEOUT_S: Final = 5
 
 SEND_TIMEOUT_MS: Final = 10_000
 """How long the server may leave what was sent to it unacknowledged, milliseconds."""
+
+CHECK_INTERVAL_MS: Final = 200
+"""How often the server looks, within a statement, whether its client is still there, milliseconds.
+
+A statement that waits for a lock would otherwise hold the leases of a process that was killed until the wait ends.
+"""
+
+CHECK_CLIENT: Final = (
+    "SELECT set_config(name, %s, false) FROM pg_settings "
+    "WHERE name = 'client_connection_check_interval' AND setting = '0'"
+)
+"""Does nothing on servers before 14, which cannot, and where the operator has said how often."""
+
+KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 5}
+"""After how many seconds of silence the network is asked for the server, how often, and how many times."""
+
+PATIENCE_S: Final = 5.0
+"""How long a call may take before the server is asked on another connection whether it is there, seconds."""
 
 DRIVER: Final = "postgresql+psycopg"
 """The scheme of the URLs."""
@@ -48,6 +65,9 @@ class PostgresqlBackend:
     )
     read_options: ClassVar[dict[str, str]] = {"isolation_level": "REPEATABLE READ"}
     write_options: ClassVar[dict[str, str]] = {}
+    patience_s: ClassVar[float | None] = PATIENCE_S
+    mendable: ClassVar[frozenset[str]] = frozenset({"42501", "42P01", "3F000"})
+    """Insufficient privilege, undefined table, invalid schema name."""
 
     def __init__(self, url: str, *, busy_timeout_ms: int) -> None:
         self._url = _checked(url)
@@ -56,21 +76,16 @@ class PostgresqlBackend:
             problem = f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}"
             raise ConfigurationError(problem)
         self._busy_timeout_ms = busy_timeout_ms
+        self._sessions = Sessions()
 
     def engine(self) -> Engine:
         """Return an engine whose connections are set up, and tried before they are used again."""
-        defaults = {
-            "connect_timeout": CONNECT_TIMEOUT_S,
-            "tcp_user_timeout": SEND_TIMEOUT_MS,
-            "application_name": "reliable-channel",
-        }
-        given = self._url.query
         try:
             engine = create_engine(
                 self._url,
                 paramstyle="format",  # statements are executed with tuples
                 pool_pre_ping=True,
-                connect_args={name: defaults[name] for name in defaults if name not in given},
+                connect_args=self._connect_args(),
             )
         except ModuleNotFoundError as error:
             problem = (
@@ -78,7 +93,9 @@ class PostgresqlBackend:
                 "pip install 'reliable-channel[postgres]'"
             )
             raise ConfigurationError(problem) from error
-        event.listen(engine, "connect", self._configure)
+        refusal = engine.dialect.loaded_dbapi.Error
+        event.listen(engine, "connect", lambda connection, _: self._configure(connection, refusal))
+        event.listen(engine, "close", lambda connection, _: self._sessions.remove(connection))
         return engine
 
     def check(self, connection: Connection) -> None:
@@ -126,29 +143,46 @@ class PostgresqlBackend:
         driver: Any = connection.connection.dbapi_connection
         return driver is None or bool(driver.closed)
 
-    def _configure(self, connection: Any, _: object) -> None:
-        _connections.add(connection)
+    def hang_up_if_silent(self) -> None:
+        """Ask for another session; where nobody answers within ``connect_timeout``, end all that are open.
+
+        A refusal is an answer, and so is one that says that the server is full, or starting.
+        """
+        dialect = self.engine().dialect
+        arguments, options = dialect.create_connect_args(self._url)
+        driver: Any = dialect.loaded_dbapi
+        try:
+            dialect.connect(*arguments, **{**options, **self._connect_args()}).close()
+        except driver.errors.ConnectionTimeout:
+            self._sessions.hang_up()
+        except driver.Error:
+            pass
+
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """Say whether the server said so, in a session that goes on."""
+        has_answered = getattr(getattr(error, "orig", None), "sqlstate", None) is not None
+        return has_answered and not self.is_broken(connection)
+
+    def _connect_args(self) -> dict[str, Any]:
+        """Return options of the driver that the URL does not give."""
+        defaults = {
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "tcp_user_timeout": SEND_TIMEOUT_MS,
+            "application_name": "reliable-channel",
+            **KEEPALIVES,
+        }
+        return {name: defaults[name] for name in defaults if name not in self._url.query}
+
+    def _configure(self, connection: Any, refusal: type[Exception]) -> None:
+        self._sessions.add(connection)
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._busy_timeout_ms}")
-        connection.commit()
-
-
-# A child that was forked has the sockets of its parent's sessions. It must neither keep them open when the parent ends,
-# for their locks would outlive it, nor say goodbye to the server when it ends itself.
-
-_connections: Final[WeakSet[Any]] = WeakSet()
-
-
-def _leave_to_parent() -> None:
-    with open(os.devnull, "r+b") as nothing:
-        for connection in list(_connections):
-            if not connection.closed:
-                os.dup2(nothing.fileno(), connection.fileno(), inheritable=False)
-    _connections.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
+            connection.commit()
+            try:
+                cursor.execute(CHECK_CLIENT, (str(CHECK_INTERVAL_MS),))
+                connection.commit()
+            except refusal:  # its system cannot tell; then a wait ends with `lock_timeout`
+                connection.rollback()
 
 
 def _checked(url: str) -> URL:

@@ -41,6 +41,7 @@ class Registry(Protocol):
             ConfigurationError: The id may not be one, or the settings are not a text that can be kept.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was changed.
+            StoreOutcomeUnknownError: It failed while committing: that was done, or not; it may be repeated.
         """
 
     async def remove(self, channel_id: ChannelId) -> None:
@@ -50,6 +51,7 @@ class Registry(Protocol):
             ConfigurationError: The id may not be one.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was changed.
+            StoreOutcomeUnknownError: It failed while committing: that was done, or not; it may be repeated.
         """
 
 

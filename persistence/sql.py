@@ -17,10 +17,16 @@ from typing import Final, Self
 
 from persistence.backend import Backend
 from persistence.database import Database
+from persistence.leases import ledger_lease
 from persistence.postgresql import PostgresqlBackend
 from persistence.retention import EventRetention
 from persistence.sqlite import SqliteBackend, Synchronous
-from reliable_channel.errors import ConfigurationError, StoreClosedError
+from reliable_channel.errors import (
+    BudgetInUseError,
+    ChannelExistsError,
+    ConfigurationError,
+    StoreClosedError,
+)
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
 from reliable_channel.types import ChannelId
 from reliable_channel.volatile import MAX_EVENTS
@@ -133,13 +139,14 @@ class SqlStore:
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes durably in one transaction, or none.
 
-        A ledger row belongs to no channel and is never deleted: the larger of (epoch, used) stays.
+        A ledger row belongs to no channel and is never deleted: the newer one stays.
 
         Raises:
             StoreClosedError: The store is not open.
             LeaseLostError: The channel was taken, but another process took it since.
             StoreError: The database refuses a row for good; nothing was applied.
             StoreUnavailableError: The database failed; nothing was applied.
+            StoreOutcomeUnknownError: It failed while committing: all was applied, or nothing.
         """
         database = self.opened()
         await database.run(database.commit, channel_id, dict(changes))
@@ -167,6 +174,32 @@ class SqlStore:
         database = self.opened()
         return await database.run(database.load_ledger, scope)
 
+    async def acquire_ledger(self, scope: str) -> None:
+        """Take a ledger for one node; a process that ends gives it back, however it ends.
+
+        Raises:
+            BudgetInUseError: Another process, store object or node counts in it.
+            StoreClosedError: The store is not open.
+            StoreUnavailableError: The database failed.
+        """
+        database = self.opened()
+        lease = ledger_lease(scope)
+        try:
+            database.claim(lease)
+        except ChannelExistsError as error:
+            raise BudgetInUseError(scope) from error
+        try:
+            await database.run(database.take_lease, lease)
+        except BaseException as error:
+            database.give_up(lease)
+            if isinstance(error, ChannelExistsError):
+                raise BudgetInUseError(scope) from error
+            raise
+
+    async def release_ledger(self, scope: str) -> None:
+        """Give the ledger back; harmless when it is not held."""
+        await self.release_channel(ledger_lease(scope))
+
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel but its ledger: what was transmitted stays transmitted.
 
@@ -175,6 +208,7 @@ class SqlStore:
             LeaseLostError: As above.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed; nothing was forgotten.
+            StoreOutcomeUnknownError: It failed while committing: all was forgotten, or nothing.
         """
         database = self.opened()
         await database.run(database.purge, channel_id)

@@ -15,12 +15,13 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from persistence.backend import MAX_BUSY_TIMEOUT_MS
 from persistence.leases import FileLeases
-from reliable_channel.errors import ConfigurationError
+from persistence.opened_file import OpenedFile
+from reliable_channel.errors import ConfigurationError, StoreUnavailableError
 
 WAL_RETRY_S: Final = 0.01
 """Distance of attempts to put a new file into WAL mode, seconds."""
@@ -33,6 +34,9 @@ CHECKPOINT_PAGES: Final = 4_000
 
 SQLite's own 1,000 are 50 messages alone, and each checkpoint waits for the disk twice.
 """
+
+BESIDE: Final = ("-wal", "-shm")
+"""What SQLite has open beside the file: what was committed lately, and who reads what."""
 
 OPTIONS: Final = frozenset({"synchronous", "busy_timeout_ms"})
 """What a URL may set."""
@@ -60,6 +64,8 @@ class SqliteBackend:
     read_options: ClassVar[dict[str, str]] = {"begin": "BEGIN"}
     # The write lock at once: SQLite does not wait where a read lock has to become one.
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
+    mendable: ClassVar[frozenset[str]] = frozenset()
+    patience_s: ClassVar[float | None] = None
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
         self.name, options = _parse(url)
@@ -73,16 +79,16 @@ class SqliteBackend:
         if problems:
             raise ConfigurationError(problems)
         self._busy_timeout_ms = int(timeout)
+        self._opened: list[OpenedFile] = []
 
     def engine(self) -> Engine:
-        """Return an engine whose connections are set up."""
-        engine = create_engine(
-            URL.create("sqlite", database=self.name),
-            # We begin transactions ourselves: Python's module does it late, and not for reads.
-            connect_args={"isolation_level": None, "timeout": self._busy_timeout_ms / 1000},
-        )
-        event.listen(engine, "connect", self._configure)
-        event.listen(engine, "begin", _begin)
+        """Return an engine whose connections are set up, for one opening of the file.
+
+        It begins no transaction while other files are where those are that it has open.
+        """
+        self._opened = []
+        engine = create_engine(URL.create("sqlite", database=self.name), creator=self._connect)
+        event.listen(engine, "begin", self._begin)
         return engine
 
     def check(self, connection: Connection) -> None:
@@ -122,6 +128,7 @@ class SqliteBackend:
         if not os.path.isfile(self.name):
             problem = f"{self.name}: there is no such file"
             raise ConfigurationError(problem)
+        self._check_names()
         before = self._state()
         while not before[0]:
             try:
@@ -157,7 +164,52 @@ class SqliteBackend:
         """Say no: there is nobody who could hang up."""
         return False
 
-    def _configure(self, connection: sqlite3.Connection, _: object) -> None:
+    def hang_up_if_silent(self) -> None:
+        """Do nothing, for the same reason."""
+
+    def has_rolled_back(self, connection: Connection, error: SQLAlchemyError) -> bool:
+        """End the transaction where it is still open, and say whether it can come back.
+
+        After a full disk or a lock there is no end of it in the write-ahead log. After an I/O error there may be one,
+        which counts if the machine or this process stops before the next transaction takes its place.
+        """
+        connection.connection.rollback()
+        code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", sqlite3.SQLITE_IOERR)
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+
+    def _check_names(self) -> None:
+        """Refuse a file with several names: SQLite and our leases would take it for as many files."""
+        names = os.stat(self.name).st_nlink if os.path.isfile(self.name) else 1
+        if names > 1:
+            problem = (
+                f"{self.name} has {names} names (hard links), and under another of them a second process "
+                "could drive its channels; remove the others, or use a copy"
+            )
+            raise ConfigurationError(problem)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._opened:
+            self._opened[0].check()  # or an empty file would be made where it was
+        else:
+            self._check_names()
+        # We begin transactions ourselves: Python's module does it late, and not for reads.
+        connection = sqlite3.connect(
+            self.name,
+            isolation_level=None,
+            timeout=self._busy_timeout_ms / 1000,
+            check_same_thread=False,  # all are used in the store's thread, and may be collected in any
+        )
+        try:
+            if not self._opened:
+                self._opened.append(OpenedFile.at(self.name))
+            self._opened[0].check()
+            self._configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _configure(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -166,18 +218,33 @@ class SqliteBackend:
         ):  # with NORMAL, a power cut may undo what is not checkpointed
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
 
+    def _begin(self, connection: Connection) -> None:
+        for file in self._opened:
+            file.check()
+        _begin(connection)
+        writes = connection.get_execution_options().get("begin") == self.write_options["begin"]
+        if len(self._opened) == 1 and writes:  # by now they are open, and stay while we are
+            try:
+                self._opened += [OpenedFile.at(self.name + ending) for ending in BESIDE]
+            except StoreUnavailableError:
+                connection.connection.rollback()
+                raise
+
 
 def _parse(url: str) -> tuple[str, dict[str, str]]:
     """Return the file that a URL names, as an absolute path without symbolic links, and its options."""
     scheme, _, rest = url.partition(":///")
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - OPTIONS)
     is_file = scheme == "sqlite" and path not in ("", ":memory:", "file::memory:")
-    if not is_file or not options.keys() <= OPTIONS:
+    if not is_file or unknown:
         problem = (
             "an SQLite store is sqlite:///relative.db or sqlite:////absolute.db, with no options but "
             "synchronous and busy_timeout_ms; use memory:// to keep nothing"
         )
+        if is_file:
+            problem += f" ({unknown[0]!r} is no option; a file with '?' in its name needs another)"
         raise ConfigurationError(problem)
     return os.path.realpath(path), options
 

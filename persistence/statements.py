@@ -177,8 +177,11 @@ def _upsert(table: Table, dialect: Dialect) -> sqlite.Insert | postgresql.Insert
         return statement.on_conflict_do_nothing()
     newer = None
     if table is TABLES[LedgerRecord]:  # it never goes back
-        given = tuple_(statement.excluded.epoch, statement.excluded.used)
-        newer = given > tuple_(table.c.epoch, table.c.used)
+        given, kept = statement.excluded, table.c
+        # Crosswise: of two that have counted as much, the one with fewer open outcomes is the newer.
+        newer = tuple_(given.epoch, given.used, kept.in_flight + kept.held) > tuple_(
+            kept.epoch, kept.used, given.in_flight + given.held
+        )
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key), set_=values, where=newer
     )
@@ -201,6 +204,13 @@ SELECT_LEDGER: Final = select(*_columns(LedgerRecord)).where(
     TABLES[LedgerRecord].c.scope == bindparam("scope")
 )
 """The ledger row of a scope."""
+
+SET_LEDGER: Final = (
+    update(TABLES[LedgerRecord])
+    .where(TABLES[LedgerRecord].c.scope == bindparam("of"))
+    .values(epoch=bindparam("now_in"), used=bindparam("now_used"))
+)
+"""Sets a ledger back, which a commit never does: for a database that nobody uses."""
 
 
 # --- Channels and their event logs ---------------------------------------------------------------

@@ -293,6 +293,8 @@ TABLES: Final[dict[type[Record], Table]] = {
         Column("scope", Text, primary_key=True),
         Column("epoch", BigInteger, nullable=False),
         Column("used", BigInteger, nullable=False),
+        Column("in_flight", BigInteger, nullable=False, server_default="0"),
+        Column("held", BigInteger, nullable=False, server_default="0"),
         sqlite_with_rowid=False,
     ),
 }

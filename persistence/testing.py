@@ -218,6 +218,21 @@ class ChannelStoreSuite(ABC):
             await store.commit("room", changes)
             assert rows_of(await self.peek(store)) == exact([changed, new, debts[1]])
 
+    async def test_repeating_a_commit_changes_nothing(self) -> None:
+        """A channel repeats what may have been applied."""
+        old, gone, new = sample_records(LogRecord)
+        events = [sample_event(sequence) for sequence in range(1, 5)]
+        ledger = LedgerRecord(scope="node", epoch=1, used=2)
+        changes = written([replace(old, sender_id="changed"), new, *events[2:], ledger])
+        async with self.opened(max_events=4) as store:
+            await store.commit("room", written([old, gone, *events[:2]]))
+            for _ in range(3):
+                await store.commit("room", changes | deleted([gone]))
+            expected = exact([replace(old, sender_id="changed"), new])
+            assert rows_of(await self.peek(store)) == expected
+            assert await store.read_events("room", after=0, limit=10) == events
+            assert await store.load_ledger("node") == ledger
+
     async def test_the_last_change_of_a_row_counts(self) -> None:
         first, second, _ = sample_records(LogRecord)
         async with self.opened() as store:
@@ -502,6 +517,20 @@ class ChannelStoreSuite(ABC):
                 assert found is not None
                 assert (found.scope, found.epoch, found.used) == ("node", *expected)
 
+    async def test_of_equal_ledgers_the_one_with_fewer_open_outcomes_is_kept(self) -> None:
+        steps = [((5, 10, 6, 2), (6, 2)), ((5, 10, 5, 2), (5, 2)), ((5, 10, 6, 1), (5, 2))]
+        steps += [((5, 10, 6, 0), (6, 0)), ((5, 9, 0, 0), (6, 0)), ((5, 11, 7, 0), (7, 0))]
+        steps += [((6, 0, 0, 7), (0, 7)), ((6, 0, 0, 0), (0, 0))]
+        async with self.opened() as store:
+            for (epoch, used, in_flight, held), expected in steps:
+                given = LedgerRecord(
+                    scope="node", epoch=epoch, used=used, in_flight=in_flight, held=held
+                )
+                await store.commit("", written([given]))
+                found = await store.load_ledger("node")
+                assert found is not None
+                assert (found.in_flight, found.held) == expected
+
     async def test_ledgers_outlive_deletion_and_purge(self) -> None:
         node = LedgerRecord(scope="node", epoch=1, used=1)
         channel = LedgerRecord(scope="channel:room", epoch=1, used=2)
@@ -565,7 +594,7 @@ class DurableStoreSuite(ChannelStoreSuite):
 
     async def test_everything_is_there_after_a_restart(self) -> None:
         records = [sample_records(kind)[2] for kind in ROW_TYPES]
-        ledger = LedgerRecord(scope="node", epoch=3, used=4)
+        ledger = LedgerRecord(scope="node", epoch=3, used=4, in_flight=2, held=1)
         events = [sample_event(sequence) for sequence in range(1, 4)]
         async with self.opened() as store:
             await store.commit("room", written([*records, *events, ledger]))

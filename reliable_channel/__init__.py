@@ -17,12 +17,14 @@ from reliable_channel.core.machine import ChannelStatus, RequestStatus, SegmentS
 from reliable_channel.core.requests import RequestState, SegmentState
 from reliable_channel.encryption import AesGcmEncryption
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
     ChannelFailedError,
     ChannelFullError,
     ConfigurationError,
+    CursorAheadError,
     DecodeError,
     DecryptError,
     EmptyPayloadError,
@@ -44,9 +46,11 @@ from reliable_channel.errors import (
     RequestError,
     RequestFailedError,
     RequestNotFoundError,
+    SendOutcomeUnknownError,
     SlowConsumerError,
     StoreClosedError,
     StoreError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from reliable_channel.events import (
@@ -74,6 +78,7 @@ logging.getLogger("reliable_channel").addHandler(logging.NullHandler())
 
 __all__ = (
     "AesGcmEncryption",
+    "BudgetInUseError",
     "ChannelClosedError",
     "ChannelError",
     "ChannelEvent",
@@ -84,6 +89,7 @@ __all__ = (
     "ChannelStore",
     "Clock",
     "ConfigurationError",
+    "CursorAheadError",
     "DecodeError",
     "DecryptError",
     "EmptyPayloadError",
@@ -125,10 +131,12 @@ __all__ = (
     "SegmentState",
     "SegmentStatus",
     "SegmentationConfig",
+    "SendOutcomeUnknownError",
     "SenderIdConflictEvent",
     "SlowConsumerError",
     "StoreClosedError",
     "StoreError",
+    "StoreOutcomeUnknownError",
     "StoreUnavailableError",
     "__version__",
     "closeChannel",

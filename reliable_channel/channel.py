@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -39,6 +39,9 @@ from reliable_channel.errors import (
     PublishRejectedError,
     ReliableChannelError,
     RequestFailedError,
+    SendOutcomeUnknownError,
+    StoreError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from reliable_channel.events import (
@@ -57,7 +60,7 @@ from reliable_channel.ports import (
     MessagingNode,
     Subscription,
 )
-from reliable_channel.records import EventRecord, LedgerRecord
+from reliable_channel.records import Changes, EventRecord, LedgerRecord, key_of
 from reliable_channel.streams import EventStream
 from reliable_channel.types import SECOND, ChannelId, Nanoseconds, ParticipantId, RequestId
 
@@ -78,6 +81,12 @@ MAX_BATCH: Final = 256
 STORE_RETRY_FIRST_SEC: Final = 0.1
 STORE_RETRY_LONGEST_SEC: Final = 5.0
 """Distances of tries while the store fails."""
+
+CLOSE_COMMIT_SEC: Final = 30.0
+"""How long a close waits for a commit that is under way."""
+
+CLOSE_RELEASE_SEC: Final = 5.0
+"""How long it then waits for the store to take the channel back."""
 
 CATCH_UP_MARGIN_NS: Final = 5 * SECOND
 """Missed messages are asked for from this long before the last one seen: clocks and stores differ."""
@@ -104,6 +113,8 @@ class Batch:
 
     effects: Effects = field(default_factory=Effects)
     sends: list[PendingSend] = field(default_factory=list)
+    is_unsure: bool = False
+    """The store failed and may have applied it all the same."""
 
 
 class ReliableChannel:
@@ -144,6 +155,7 @@ class ReliableChannel:
         self._inbox_ready = asyncio.Event()
         self._drained = asyncio.Event()
         self._publishes: asyncio.Queue[Publish] = asyncio.Queue()
+        self._publishing: RequestId | None = None
         self._fetches: asyncio.Queue[Fetch] = asyncio.Queue()
         self._hub = EventHub(
             self.channel_id,
@@ -213,6 +225,8 @@ class ReliableChannel:
             ChannelClosedError: The channel is closed.
             ChannelFailedError: The channel stopped working.
             StoreUnavailableError: It could not be stored; nothing was sent.
+            SendOutcomeUnknownError: The channel was closed, or failed, while the store could not say whether it was
+                stored: it may be sent after the next opening.
 
         Spec: RELIABLE-CHANNEL-API, send.
         """
@@ -236,6 +250,7 @@ class ReliableChannel:
                 comes from now on.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             ChannelClosedError: The channel is closed.
             ConfigurationError: ``after`` is negative.
         """
@@ -258,6 +273,7 @@ class ReliableChannel:
             limit: At most so many.
 
         Raises:
+            CursorAheadError: ``after`` is larger than ``last_event_sequence``.
             EventsExpiredError: Retention has removed some of them.
             StoreUnavailableError: The store failed.
             ChannelClosedError: The channel is closed.
@@ -339,7 +355,8 @@ class ReliableChannel:
         to wait for its end.
 
         Raises:
-            ReliableChannelError: Node or store failed; everything is released all the same.
+            ReliableChannelError: Node or store failed, or the store did not end within 35 s what it was doing;
+                everything is released all the same.
 
         Spec: RELIABLE-CHANNEL-API, closeChannel.
         """
@@ -359,7 +376,8 @@ class ReliableChannel:
             steps.callback(self._end_waiting, ChannelClosedError(self.channel_id))
             steps.callback(self._machine.budget.close)
             steps.callback(self._unwatch)
-            steps.push_async_callback(self._store.release_channel, self.channel_id)
+            steps.push_async_callback(self._release)
+            steps.push_async_callback(self._settle_budget)
             steps.push_async_callback(self._stop_tasks)
             if self._subscription is not None:
                 await self._subscription.close()
@@ -462,13 +480,49 @@ class ReliableChannel:
         self._end_waiting(self._failure)
 
     async def _stop_tasks(self) -> None:
-        """Let the machine's task end after its transaction, then stop the others."""
+        """Let the machine's task end after its transaction, then stop the others.
+
+        Raises:
+            StoreOutcomeUnknownError: That transaction does not end.
+        """
+        late: Set[asyncio.Task[None]] = set()
         if self._tasks:
-            await asyncio.wait(self._tasks[:1])
+            _, late = await asyncio.wait(self._tasks[:1], timeout=CLOSE_COMMIT_SEC)
         others = {*self._tasks, *self._hub.handler_tasks} - self._closers
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        if late:
+            text = (
+                f"channel {self.channel_id!r}: a commit did not end within {CLOSE_COMMIT_SEC:.0f} s"
+            )
+            raise StoreOutcomeUnknownError(text)
+
+    async def _release(self) -> None:
+        """Give the channel back.
+
+        Raises:
+            StoreUnavailableError: The store is busy; it takes the channel back when it can.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_RELEASE_SEC):
+                await self._store.release_channel(self.channel_id)
+        except TimeoutError as error:
+            text = f"channel {self.channel_id!r}: the store is still busy with it; it cannot be opened before that ends"
+            raise StoreUnavailableError(text) from error
+
+    async def _settle_budget(self) -> None:
+        """Keep what came of transmissions that the machine will not be told of any more; one can be in doubt."""
+        queue, unmade = self._machine.queue, set()
+        while not self._publishes.empty():
+            unmade.add(self._publishes.get_nowait().segment_id)
+        if queue.settle(unmade, self._publishing, self._clock.now_ns()):
+            ledgers: Changes = {(LedgerRecord, key_of(row)): row for row in queue.budget.records()}
+            with suppress(StoreError, TimeoutError):  # the next opening takes them for open
+                async with asyncio.timeout(CLOSE_RELEASE_SEC):
+                    await self._node.store.commit("", ledgers)
+                    if self._store is not self._node.store:
+                        await self._store.commit("", ledgers)
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -510,11 +564,24 @@ class ReliableChannel:
             raise self._failure
 
     def _end_waiting(self, error: ReliableChannelError) -> None:
-        """Tell everybody who waits for something that it will not come."""
-        for send in (*self._sends, *self._batch.sends):
+        """Tell everybody who waits for something that it will not come.
+
+        What is being stored ends with its transaction while the machine's task can tell how.
+        """
+        for send in self._sends:
             settle_error(send.future, error)
         self._sends.clear()
+        if not self._tasks or self._tasks[0].done():
+            self._end_batch(self._batch, error)
         self._hub.end(error, self._failure)
+
+    def _end_batch(self, batch: Batch, error: ReliableChannelError) -> None:
+        """Tell the senders of a batch that is not known to be stored."""
+        if batch.is_unsure:
+            error = SendOutcomeUnknownError(self.channel_id)
+        for send in batch.sends:
+            settle_error(send.future, error)
+        batch.sends.clear()
 
     # -- the machine's task ---------------------------------------------------------------------------
 
@@ -524,7 +591,11 @@ class ReliableChannel:
             await self._wait_for_work()
             batch = self._apply()
             if batch.effects or batch.sends:
-                await self._make_durable(batch)
+                try:
+                    await self._make_durable(batch)
+                except asyncio.CancelledError:
+                    batch.is_unsure = True
+                    raise
                 self._carry_out(batch.effects)
                 for send in batch.sends:
                     settle(send.future, send.request_id)
@@ -594,7 +665,10 @@ class ReliableChannel:
         batch.sends.append(send)
 
     async def _make_durable(self, batch: Batch) -> None:
-        """Commit a batch; while the store fails, sends are undone and everything else waits for it."""
+        """Commit a batch; while the store fails, sends are undone and everything else waits for it.
+
+        Once it may have been applied, its sends wait too: nobody is told that nothing was sent before that is sure.
+        """
         wait = STORE_RETRY_FIRST_SEC
         while (error := await self._try_commit(batch.effects)) is not None:
             logger.warning(
@@ -603,10 +677,14 @@ class ReliableChannel:
                 wait,
                 error,
             )
-            self._undo_sends(batch, error)
+            batch.is_unsure |= isinstance(error, StoreOutcomeUnknownError)
+            if not batch.is_unsure:
+                self._undo_sends(batch, error)
+            self._refuse_waiting(error)
             await self._pause(wait)
             if self._closing:
                 batch.effects = Effects()
+                self._end_batch(batch, error)
                 return
             wait = min(2 * wait, STORE_RETRY_LONGEST_SEC)
 
@@ -625,7 +703,10 @@ class ReliableChannel:
         """Make the node's ledger durable where the node keeps it, before what was counted in it goes out."""
         ledger = {key: row for key, row in effects.changes.items() if key[0] is LedgerRecord}
         if ledger:
-            await self._node.store.commit("", ledger)
+            try:
+                await self._node.store.commit("", ledger)
+            except StoreOutcomeUnknownError as error:  # of the channel's own, nothing was applied
+                raise StoreUnavailableError(error.reason) from error
 
     def _undo_sends(self, batch: Batch, error: StoreUnavailableError) -> None:
         """Take back what was sent in a batch that cannot be stored, and syncs that may name it."""
@@ -635,10 +716,7 @@ class ReliableChannel:
         self._drop_events(effects, undone.keys())
         for request_id in undone:
             effects.merge(self._machine.withdraw(request_id, now))
-        for send in (*batch.sends, *self._sends):
-            settle_error(send.future, error)
-        self._sends.clear()
-        batch.sends.clear()
+        self._end_batch(batch, error)
         kept = []
         for publish in effects.publishes:
             owner = publish.segment_id.rpartition(":")[0]
@@ -651,6 +729,14 @@ class ReliableChannel:
             elif owner not in undone:
                 kept.append(publish)
         effects.publishes[:] = kept
+
+    def _refuse_waiting(self, error: StoreUnavailableError) -> None:
+        """Tell those whose turn has not come that the store fails; nothing of theirs was stored."""
+        if isinstance(error, StoreOutcomeUnknownError):
+            error = StoreUnavailableError(error.reason)
+        for send in self._sends:
+            settle_error(send.future, error)
+        self._sends.clear()
 
     def _drop_events(self, effects: Effects, request_ids: Set[RequestId]) -> None:
         """Drop events of requests; those that stay close the gap, for none was stored or shown."""
@@ -719,7 +805,9 @@ class ReliableChannel:
         """Encrypt and publish, one message after the other: order is kept."""
         while True:
             publish = await self._publishes.get()
+            self._publishing = publish.segment_id
             self._put(await self._publish(publish))
+            self._publishing = None
 
     async def _publish(self, publish: Publish) -> Input:
         """Return what the machine has to be told of one publication."""

@@ -12,7 +12,8 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   ├── ChannelExistsError                   the id is open already
     │   ├── ChannelClosedError                   the handle was closed
     │   ├── ChannelFailedError                   a background task of the channel died
-    │   └── ChannelFullError                     too much is unacknowledged or queued
+    │   ├── ChannelFullError                     too much is unacknowledged or queued
+    │   └── SendOutcomeUnknownError              the channel ended before it knew whether a message was stored
     ├── LocalProtocolError                       the caller asked for something that the protocol forbids
     │   ├── EmptyPayloadError
     │   ├── IdempotencyConflictError             the key belongs to another message
@@ -31,9 +32,12 @@ part of ordinary work (a duplicate, a parked message, an exhausted epoch budget)
     │   └── PublishRejectedError                 will not work when tried again
     ├── StoreError
     │   ├── StoreUnavailableError                may work later
+    │   │   └── StoreOutcomeUnknownError         it failed while committing: all was applied, or nothing
     │   ├── StoreClosedError
     │   ├── LeaseLostError                       another process drives the channel by now
-    │   └── EventsExpiredError                   the asked events are no longer retained
+    │   ├── BudgetInUseError                     another node counts in the epoch budget
+    │   ├── EventsExpiredError                   the asked events are no longer retained
+    │   └── CursorAheadError                     the log of events ends before what was asked for
     ├── RequestError
     │   ├── RequestNotFoundError                 no such request on this channel
     │   └── RequestFailedError                   the request ended in an error event
@@ -139,6 +143,23 @@ class ChannelFullError(ChannelError):
             channel_id,
             f"channel {channel_id!r} is full ({messages} messages, {octets} bytes not yet "
             "acknowledged); wait for deliveries or raise max_outgoing_messages/max_outgoing_bytes",
+        )
+
+
+class SendOutcomeUnknownError(ChannelError):
+    """The channel ended while the store could not say whether a message was stored.
+
+    It may be sent after the next opening. Had it an idempotency key, sending it again with that key is harmless.
+
+    Args:
+        channel_id: The channel concerned.
+    """
+
+    def __init__(self, channel_id: str) -> None:
+        super().__init__(
+            channel_id,
+            f"channel {channel_id!r} ended before its store could say whether the message was stored; it may be "
+            "sent: look at the channel's events before you send it again, or repeat its idempotency key",
         )
 
 
@@ -285,6 +306,18 @@ class StoreUnavailableError(StoreError):
     """The store failed (disk full, locked, server gone); nothing of the operation was applied."""
 
 
+class StoreOutcomeUnknownError(StoreUnavailableError):
+    """The store failed while it was committing: all of the operation was applied, or nothing.
+
+    Args:
+        reason: What failed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}; it may have been applied all the same")
+
+
 class StoreClosedError(StoreError):
     """The store was closed."""
 
@@ -307,6 +340,21 @@ class LeaseLostError(StoreError):
         )
 
 
+class BudgetInUseError(StoreError):
+    """Another node counts in this epoch budget: two that do not know of each other would spend it twice.
+
+    Args:
+        scope: The budget concerned.
+    """
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"epoch budget {scope!r} is in use on this store, by another process or node; close "
+            "that one, or give each a database, or a PostgreSQL schema, of its own"
+        )
+
+
 class EventsExpiredError(StoreError):
     """Events were asked for that retention has removed.
 
@@ -321,6 +369,26 @@ class EventsExpiredError(StoreError):
         super().__init__(
             f"events after {after} are no longer retained; the oldest is {oldest}: "
             f"read from {oldest - 1} and treat the gap as lost"
+        )
+
+
+class CursorAheadError(StoreError):
+    """Events were asked for that follow one that the channel has not shown: the cursor is not of this log.
+
+    The channel was purged and made again, its database is a backup older than the cursor, or it keeps nothing.
+
+    Args:
+        after: The sequence asked for.
+        last: The last sequence shown; 0 when there was none.
+    """
+
+    def __init__(self, after: int, last: int) -> None:
+        self.after = after
+        self.last = last
+        given = str(after) if after.bit_length() <= 64 else "a number of more than 64 bits"
+        super().__init__(
+            f"events after {given} were asked for, but the log ends at {last}: it is not the log that the "
+            "cursor was kept for; read from 0, or go on from channel.last_event_sequence"
         )
 
 

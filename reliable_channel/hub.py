@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from reliable_channel.errors import ConfigurationError, ReliableChannelError
+from reliable_channel.errors import ConfigurationError, CursorAheadError, ReliableChannelError
 from reliable_channel.events import (
     EVENT_NAMES,
     ChannelEvent,
@@ -82,16 +82,23 @@ class EventHub:
             limit: At most so many.
 
         Raises:
+            CursorAheadError: No event of that sequence was shown.
             EventsExpiredError: Some of them were removed by retention.
             StoreUnavailableError: The store failed.
         """
-        if after >= self._shown:
+        self._check_cursor(after)
+        if after == self._shown:
             return []
         page = await self._read(after, min(limit, self._shown - after))
         return [event_from_record(self._channel_id, record) for record in page]
 
     def stream(self, after: int | None) -> EventStream:
-        """Return a stream, registered; see ``EventStream``."""
+        """Return a stream, registered; see ``EventStream``.
+
+        Raises:
+            CursorAheadError: No event of the sequence ``after`` was shown.
+        """
+        self._check_cursor(after or 0)
         stream = EventStream(
             self._channel_id,
             self._read,
@@ -101,6 +108,11 @@ class EventHub:
         )
         self._streams[stream] = None
         return stream
+
+    def _check_cursor(self, after: int) -> None:
+        """Refuse a cursor of another log: what comes next here would be taken for known."""
+        if after > self._shown:
+            raise CursorAheadError(after, self._shown)
 
     def _forget(self, stream: EventStream) -> None:
         self._streams.pop(stream, None)

@@ -11,6 +11,7 @@ import secrets
 from contextlib import AsyncExitStack, suppress
 from weakref import WeakKeyDictionary
 
+from reliable_channel.budget import warn_of_future
 from reliable_channel.channel import ReliableChannel
 from reliable_channel.cipher import Cipher
 from reliable_channel.collector import collector_paused
@@ -164,12 +165,17 @@ async def budget_of(
 ) -> ChannelBudget:
     """Return a channel's share of the node's epoch budget, with its own ledger where it has one."""
     # A channel with a store of its own keeps the node's ledger there as well.
+    known = node.epoch_budget.epoch
     node.epoch_budget.absorb(await store.load_ledger(node.epoch_budget.scope))
+    now = node.clock.now_ns()
+    if node.epoch_budget.epoch > known:
+        warn_of_future(node.epoch_budget, now)
     own = None
     if narrower is not None and narrower.enabled:
         # Epoch numbers of different periods cannot be compared, so the scope names the period.
         scope = f"channel:{channel_id}:{narrower.epoch_period_sec}"
         own = EpochRateLimiter(narrower, scope=scope, restored=await store.load_ledger(scope))
+        warn_of_future(own, now)
     return ChannelBudget(node.epoch_budget, own, f"channel:{channel_id}")
 
 

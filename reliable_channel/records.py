@@ -295,7 +295,8 @@ class EventRecord:
 class LedgerRecord:
     """Transmissions counted in an epoch. It belongs to no channel and never goes back.
 
-    A store keeps the larger of what it has and what it is given, compared as (epoch, used).
+    A store keeps the larger of what it has and what it is given, compared as (epoch, used); of two that are equal in
+    this, the one with fewer open outcomes, ``in_flight`` and ``held`` together: it is the newer.
     """
 
     key_fields: ClassVar[tuple[str, ...]] = ("scope",)
@@ -304,6 +305,10 @@ class LedgerRecord:
     numbers of different periods cannot be compared."""
     epoch: int
     used: int
+    in_flight: int = 0
+    """Of those, how many the node has not reported: they may go out in the next epoch."""
+    held: int = 0
+    """Transmissions counted in the epoch before that the node has not reported: they may go out in this one."""
 
 
 Record: TypeAlias = (

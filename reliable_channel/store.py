@@ -7,7 +7,7 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
 from reliable_channel.types import ChannelId
@@ -41,10 +41,16 @@ class ChannelStore(Protocol):
         """Give the channel back; harmless when it is not held."""
 
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes durably in one transaction, or none.
+        """Apply all changes durably in one transaction, or none. Repeating a call that was applied changes nothing.
+
+        A channel tells senders that nothing was sent after the first error below, and repeats the same call until it
+        succeeds after the second. A store that cannot tell them apart should raise the second for whatever fails once
+        it has begun to commit: with the first, what was reported as not sent would be sent after the next opening.
 
         Raises:
-            StoreUnavailableError: Nothing was applied; the same call may work later.
+            StoreUnavailableError: Nothing was applied, nor will be; the same call may work later.
+            StoreOutcomeUnknownError: It failed while committing: all was applied, or nothing, or that is still to
+                come; the same call may work later.
             LeaseLostError: Nothing was applied; another process took the channel.
         """
 
@@ -63,3 +69,22 @@ class ChannelStore(Protocol):
 
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel."""
+
+
+@runtime_checkable
+class LedgerLeases(Protocol):
+    """What a store may offer besides: that only one node counts in a ledger, whichever process it is in.
+
+    Where a store does not, its user has to see to it.
+    """
+
+    async def acquire_ledger(self, scope: str) -> None:
+        """Take a ledger; the lease ends with the process, or with the closing of the store.
+
+        Raises:
+            BudgetInUseError: Somebody else counts in it.
+            StoreUnavailableError: The backend failed.
+        """
+
+    async def release_ledger(self, scope: str) -> None:
+        """Give the ledger back; harmless when it is not held."""

@@ -40,7 +40,8 @@ class EventStream:
         channel_id: The channel.
         read: Reads durable events from the store.
         last_sequence: Sequence of the last event shown on the channel so far.
-        after: Replay from the store what comes after this sequence; None begins with what comes from now on.
+        after: Replay from the store what comes after this sequence, which is at most ``last_sequence``; None begins
+            with what comes from now on.
         on_close: Called once when the stream closes.
         max_pending: Live events that may wait.
     """
@@ -58,7 +59,6 @@ class EventStream:
         self._channel_id = channel_id
         self._read = read
         self._shown = last_sequence
-        self._taken = last_sequence if after is None else after
         self._cursor = last_sequence if after is None else after
         self._replaying = after is not None and after < last_sequence
         self._replayed: deque[ChannelEvent] = deque()
@@ -79,14 +79,12 @@ class EventStream:
         """Take an event from the channel; while the stream replays, the store keeps it instead."""
         if event.sequence:
             self._shown = event.sequence
-        replayed = 0 < event.sequence <= self._taken
-        if self._replaying or replayed or self._overflow or self._error is not None:
+        if self._replaying or self._overflow or self._error is not None:
             return
         if len(self._pending) >= self._max_pending:
             self._overflow = len(self._pending)
             self._pending.clear()
         else:
-            self._taken = event.sequence or self._taken
             self._pending.append(event)
         self._wake.set()
 
@@ -138,12 +136,14 @@ class EventStream:
             await self._wake.wait()
 
     async def _replay(self) -> None:
-        """Read the next page; when the store has no more than was shown live, go on live."""
-        page = await self._read(self._cursor, PAGE)
+        """Read the next page of what was shown live; after the last, go on live.
+
+        The store may have more, which is not shown yet: nobody's cursor is to be ahead of the channel.
+        """
+        page = await self._read(self._cursor, min(PAGE, self._shown - self._cursor))
         for record in page:
             self._replayed.append(event_from_record(self._channel_id, record))
         reached = page[-1].sequence if page else self._cursor
-        self._taken = max(self._taken, reached)
         if reached >= self._shown or not page:
             self._replaying = False
 

@@ -11,7 +11,12 @@ from __future__ import annotations
 import time
 from typing import Final, TypeAlias, cast
 
-from reliable_channel.errors import ChannelExistsError, EventsExpiredError, StoreClosedError
+from reliable_channel.errors import (
+    BudgetInUseError,
+    ChannelExistsError,
+    EventsExpiredError,
+    StoreClosedError,
+)
 from reliable_channel.records import (
     Changes,
     EventRecord,
@@ -61,6 +66,7 @@ class VolatileStore:
         self._max_event_age_sec = max_event_age_sec
         self._is_open = False
         self._held: set[ChannelId] = set()
+        self._counted_in: set[str] = set()
         self._rows: dict[ChannelId, _Rows] = {}
         self._events: dict[ChannelId, _EventLog] = {}
         self._ledgers: dict[str, LedgerRecord] = {}
@@ -73,6 +79,7 @@ class VolatileStore:
         """Refuse further use and give all channels back; harmless when repeated."""
         self._is_open = False
         self._held.clear()
+        self._counted_in.clear()
 
     async def acquire_channel(self, channel_id: ChannelId) -> Snapshot:
         """Take the channel and return its rows, but for the events.
@@ -95,7 +102,7 @@ class VolatileStore:
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
         """Apply all changes.
 
-        A ledger row belongs to no channel and is never deleted: the larger of (epoch, used) stays.
+        A ledger row belongs to no channel and is never deleted: the newer one stays.
 
         Raises:
             StoreClosedError: The store is not open; nothing was applied.
@@ -138,6 +145,22 @@ class VolatileStore:
         self._check_open()
         return self._ledgers.get(scope)
 
+    async def acquire_ledger(self, scope: str) -> None:
+        """Take a ledger for one node.
+
+        Raises:
+            BudgetInUseError: It is taken already.
+            StoreClosedError: The store is not open.
+        """
+        self._check_open()
+        if scope in self._counted_in:
+            raise BudgetInUseError(scope)
+        self._counted_in.add(scope)
+
+    async def release_ledger(self, scope: str) -> None:
+        """Give the ledger back; harmless when it is not held."""
+        self._counted_in.discard(scope)
+
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel but its ledger: what was transmitted stays transmitted.
 
@@ -156,13 +179,18 @@ class VolatileStore:
         if record is None:
             return
         known = self._ledgers.get(record.scope)
-        if known is None or (known.epoch, known.used) < (record.epoch, record.used):
+        if known is None or _age(known) < _age(record):
             self._ledgers[record.scope] = record
 
     def _event_log(self, channel_id: ChannelId) -> _EventLog:
         if channel_id not in self._events:
             self._events[channel_id] = _EventLog(self._max_events, self._max_event_bytes)
         return self._events[channel_id]
+
+
+def _age(record: LedgerRecord) -> tuple[int, int, int]:
+    """Return what grows with each state of a ledger."""
+    return record.epoch, record.used, -record.in_flight - record.held
 
 
 class _EventLog:

@@ -123,9 +123,6 @@ async def serve(settings: DevnodeSettings, sockets: list[socket.socket]) -> None
     for number in SIGNALS:
         loop.add_signal_handler(number, stop, number)
     logger.info("starting: %r", settings)
-    try:
-        await server.serve(sockets)
-    finally:
-        timers.close()
+    await server.serve(sockets)
     stop.done()
     logger.info("stopped")

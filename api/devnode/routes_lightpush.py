@@ -7,14 +7,19 @@ Spec: 19/WAKU2-LIGHTPUSH, version 3.
 
 from __future__ import annotations
 
+from typing import Final
+
 from api.devnode.bodies import Base64Error, BodyError, field_of, message_of, read_object
 from api.devnode.http import OK, Answer, Call, RefusedError, Route, json, text
-from api.devnode.network import TopicError, is_shard_topic
+from api.devnode.network import TopicError
 from api.devnode.node import MAX_MESSAGE_BYTES, Node
 from api.devnode.routes_relay import TOO_LARGE
 from reliable_channel.core.wire import WakuMessage
 
-NO_PEERS_TO_RELAY = 505
+NO_PEERS_TO_RELAY: Final = 505
+
+INVALID_MESSAGE: Final = 500
+"""The protocol says 420, which the HTTP library of nodes does not know and makes a 500."""
 
 
 class PushError(Exception):
@@ -50,6 +55,22 @@ def read_push(call: Call) -> tuple[str | None, WakuMessage]:
     return topic, message_of(body.get("message"), call.node.network.timers.now)
 
 
+def shard_topic(node: Node, message: WakuMessage) -> str:
+    """Return the pubsub topic of a message for which nobody named one.
+
+    Raises:
+        PushError: There is none.
+    """
+    if not node.settings.auto_sharding:
+        reason = "Pubsub topic must be specified when static sharding is enabled"
+        raise PushError(INVALID_MESSAGE, reason)
+    try:
+        return node.network.shard_topic(message.content_topic)
+    except TopicError as error:
+        reason = f"Invalid content-topic: {error}"
+        raise PushError(INVALID_MESSAGE, reason) from error
+
+
 def pushed_to(node: Node, topic: str | None, message: WakuMessage) -> str:
     """Return the pubsub topic that a message goes to.
 
@@ -57,17 +78,7 @@ def pushed_to(node: Node, topic: str | None, message: WakuMessage) -> str:
         PushError: There is none, or the message is too large.
     """
     if topic is None:
-        if not node.settings.auto_sharding:
-            reason = "Invalid push request! Pubsub topic must be specified without autosharding"
-            raise PushError(400, reason)
-        try:
-            topic = node.network.shard_topic(message.content_topic)
-        except TopicError as error:
-            reason = f"Invalid push request! Autosharding error: {error}"
-            raise PushError(400, reason) from error
-    elif not is_shard_topic(topic):
-        reason = f"Invalid push request! invalid pubsub topic: {topic}"
-        raise PushError(400, reason)
+        topic = shard_topic(node, message)
     if not node.network.is_served(topic):
         reason = f"unsupported pubsub topic: {topic}"
         raise PushError(421, reason)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Depends, Query, Response
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import (
     Channel,
     ChannelList,
@@ -59,7 +59,7 @@ EXAMPLES: Final = {
 }
 
 
-class CloseQuery(WireModel):
+class CloseQuery(RequestModel):
     """How a channel is closed."""
 
     purge: Annotated[bool, Query(strict=False)] = False

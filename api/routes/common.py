@@ -5,10 +5,11 @@ Nothing here answers a request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, HTTPException, Path, Request
+from fastapi import Depends, HTTPException, Path, Request, Response
+from fastapi.routing import APIRoute
 
 from api.problems import KINDS, MEDIA_TYPE, TYPE_PREFIX
 from api.service import Service
@@ -63,6 +64,17 @@ def problems(*names: str) -> dict[int | str, dict[str, Any]]:
             schema = {"type": "integer", "minimum": 1}
             entry["headers"] = {"Retry-After": {"description": text, "schema": schema}}
     return by_status
+
+
+class DirectRoute(APIRoute):
+    """A route that reads its request itself: it takes the request, returns the response, and has no dependencies.
+
+    The framework only describes it: making dependencies and a response would be a third of the application's time.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the endpoint."""
+        return self.endpoint
 
 
 async def running_service(request: Request) -> Service:

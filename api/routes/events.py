@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import MAX_PAGE, MAX_SEQUENCE, EventPage
 from api.routes.common import ON_A_CHANNEL, OpenChannel, ReadyService, problems
 from api.sockets import socket_route
@@ -31,12 +31,22 @@ STREAM_EXAMPLE: Final = (
 )
 
 
-class EventQuery(WireModel):
+def never_null(schema: dict[str, Any]) -> None:
+    """Describe a parameter that may be left out: a query cannot say null."""
+    (given,) = (one for one in schema.pop("anyOf") if one["type"] != "null")
+    schema.update(given)
+
+
+class EventQuery(RequestModel):
     """Which events to read, and how."""
 
-    after: Annotated[int | None, Field(strict=False, ge=0, le=MAX_SEQUENCE)] = None
+    after: Annotated[
+        int | None, Field(strict=False, ge=0, le=MAX_SEQUENCE, json_schema_extra=never_null)
+    ] = None
     """Those after this sequence, 0 from the beginning; left out: from now on."""
-    limit: Annotated[int | None, Field(strict=False, ge=1, le=MAX_PAGE)] = None
+    limit: Annotated[
+        int | None, Field(strict=False, ge=1, le=MAX_PAGE, json_schema_extra=never_null)
+    ] = None
     """Answer with at most so many events as JSON instead of a stream."""
     wait: Annotated[float, Field(strict=False, ge=0, le=MAX_WAIT_SEC, allow_inf_nan=False)] = 0
     """With `limit`: where there is no event yet, wait so long for the first, seconds."""

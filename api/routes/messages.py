@@ -12,8 +12,9 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from api.config_models import WireModel
+from api.config_models import RequestModel
 from api.models import (
+    IDENTIFIER_RULE,
     MAX_PAGE,
     MAX_SEQUENCE,
     Accepted,
@@ -30,14 +31,21 @@ from api.routes.common import (
     JSON,
     OCTETS,
     ON_A_CHANNEL,
+    DirectRoute,
     OpenChannel,
     content_type,
     problems,
 )
 from api.service import Service
 from reliable_channel import MessageReceivedEvent, ReliableChannel
+from reliable_channel.identifiers import is_identifier
 
-router = APIRouter(prefix="/v1/channels/{channelId:segment}", tags=["messages"])
+PREFIX: Final = "/v1/channels/{channelId:segment}"
+
+router = APIRouter(prefix=PREFIX, tags=["messages"])
+
+busy_router = APIRouter(prefix=PREFIX, tags=["messages"], route_class=DirectRoute)
+"""Of the one route that most requests are for."""
 
 MAX_SCANNED: Final = 10_000
 """Events that one call looks through for messages."""
@@ -58,7 +66,7 @@ RequestId = Annotated[
 """The id of a request in a path."""
 
 
-class PageQuery(WireModel):
+class PageQuery(RequestModel):
     """Which messages to read."""
 
     after: Annotated[int, Field(strict=False, ge=0, le=MAX_SEQUENCE)] = 0
@@ -67,7 +75,7 @@ class PageQuery(WireModel):
     """Most messages on the page; it may have fewer although more follow."""
 
 
-class SendQuery(WireModel):
+class SendQuery(RequestModel):
     """How a message is sent."""
 
     ephemeral: Annotated[bool, Field(strict=False)] = False
@@ -106,7 +114,7 @@ SEND_PARAMETERS: Final = [
 """What the framework would find out by itself, were it given the time: see `send_message`."""
 
 
-@router.post(
+@busy_router.post(
     "/messages",
     summary="Send a message",
     status_code=202,
@@ -129,6 +137,7 @@ SEND_PARAMETERS: Final = [
             "not-allowed",
             "payload-too-large",
             "store-unavailable",
+            "outcome-unknown",
             "unsupported-media-type",
         ),
     },
@@ -152,7 +161,6 @@ async def send_message(request: Request) -> Response:
     It is stored when this answers; the channel's events tell what becomes of it. A full channel answers 429 and has
     stored nothing.
     """
-    # The one busy route reads its request itself: the framework takes longer than all of the protocol.
     service: Service = request.app.state.service
     service.check_ready()
     channel = service.get(request.path_params["channelId"])
@@ -214,7 +222,7 @@ def idempotency_key(request: Request) -> str | None:
     """Return the key of a request, None where it has none.
 
     Raises:
-        RequestValidationError: There are two, or it is no UTF-8.
+        RequestValidationError: There are two, or it is none that can be kept.
     """
     name = KEY_HEADER.lower().encode()
     keys = [value for key, value in request.scope["headers"] if key == name]
@@ -222,10 +230,10 @@ def idempotency_key(request: Request) -> str | None:
         return None
     problem = "must be given once"
     if len(keys) == 1:
-        try:
-            return str(keys[0], "utf-8")
-        except UnicodeDecodeError:
-            problem = "must be UTF-8"
+        key = str(keys[0], "utf-8", "surrogateescape")
+        if is_identifier(key):
+            return key
+        problem = IDENTIFIER_RULE
     raise RequestValidationError([{"loc": ("header", KEY_HEADER), "msg": problem}])
 
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 from starlette.responses import JSONResponse
 
 from api.health import health_body, live_body
 from api.page import page_response
-from api.routes.common import running_service
+from api.routes.common import problems, running_service
 from api.service import Service
 
 router = APIRouter(tags=["service"])
 
 RunningService = Annotated[Service, Depends(running_service)]
+
+ListChannels = Annotated[
+    bool, Query(description="`false` leaves the list of channels out; `status` counts them still")
+]
+"""Whether health is to name each channel."""
 
 RETRY_AFTER_SEC: Final = 1
 """When to ask again while the service is not ready, seconds."""
@@ -30,7 +35,7 @@ HEALTH_EXAMPLE: Final = {
     "channels": [{"channelId": "room", "state": "open"}],
 }
 
-router.add_api_route("/", page_response, include_in_schema=False)
+router.add_api_route("/", page_response, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def _json(description: str, example: dict[str, Any]) -> dict[str, Any]:
@@ -38,22 +43,27 @@ def _json(description: str, example: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": content}}
 
 
+@router.head("/health", include_in_schema=False)
 @router.get(
     "/health",
     summary="Show how the service is",
     response_class=JSONResponse,
     responses={
         200: _json("The service is ready; `status` is `ok` or `degraded`", HEALTH_EXAMPLE),
+        422: problems()[422],
         503: _json("It is `starting` or `closing`", {"status": "starting"}),
     },
 )
-async def health(service: RunningService) -> Response:
+async def health(service: RunningService, channels: ListChannels = True) -> Response:
     """Return how the node, the store and each channel are; 503 until the channels are open again."""
     status, body = await health_body(service)
+    if not channels:
+        body.pop("channels", None)
     headers = {"Retry-After": str(RETRY_AFTER_SEC)} if status == 503 else None
     return JSONResponse(body, status_code=status, headers=headers)
 
 
+@router.head("/health/live", include_in_schema=False)
 @router.get(
     "/health/live",
     summary="Show that the service lives",
@@ -66,6 +76,7 @@ async def live() -> Response:
     return JSONResponse(body, status_code=status)
 
 
+@router.head("/metrics", include_in_schema=False)
 @router.get(
     "/metrics",
     summary="Read metrics",

@@ -74,6 +74,14 @@ def without_keys(found: Found, _: ParticipantId) -> Found:
     return {**found, RequestRecord: rows}
 
 
+def without_open(found: Found, _: ParticipantId) -> Found:
+    """Forget that nobody reported some transmissions before the process died: they may go out yet."""
+    ledgers: list[Record] = [
+        replace(row, in_flight=0, held=0) for row in rows_of(found, LedgerRecord)
+    ]
+    return {**found, LedgerRecord: ledgers}
+
+
 def unlogged(changes: Changes, sender_id: ParticipantId) -> Changes:
     """Do not keep which messages of others were accepted, but for those that wait for more."""
     return {
@@ -92,6 +100,7 @@ def undeleted(changes: Changes, _: ParticipantId) -> Changes:
 
 START_DAMAGE: Final[dict[str, Callable[[Found, ParticipantId], Found]]] = {
     "forget_budget": without(LedgerRecord),
+    "forget_open_transmissions": without_open,
     "skip_duplicate_check": without_received,
     "forget_incomplete": without(PendingRecord, ParityRecord),
     "forget_requests": without(RequestRecord, OutgoingRecord, AcknowledgementRecord),

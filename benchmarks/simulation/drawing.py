@@ -30,6 +30,9 @@ INCOMPLETE_TIMEOUT_MS: Final = 60_000
 
 LONGEST_DOWN_MS: Final = 50_000.0
 
+LATE_MS: Final = (0.0, 0.0, 300.0, 4_900.0)
+"""How long nodes have messages at most: less than an epoch. A stream of its own draws it."""
+
 SETTLE_MS: Final = 900_000.0
 """Longest time until nothing is left to do: several timeouts, in epochs that let little through."""
 
@@ -81,6 +84,7 @@ def crash_scenario(seed: int, *, broken: str = "") -> Scenario:
             failure=draws.choice((0.0, 0.1)),
             false_failure=draws.choice((0.0, 0.1)),
             echo=draws.choice((0.0, 0.5)),
+            late_ms=Random(f"{seed}/late transmissions").choice(LATE_MS),
         ),
         store=store,
         crashes=_crashes(draws, participants, messages * interval_ms, clocks=not limited),

@@ -405,12 +405,16 @@ def held_rows(machine: ChannelMachine) -> list[tuple[type[Record], set[RecordKey
 def budget_problems(charges: Iterable[Charge], config: RateLimitConfig) -> list[str]:
     """Say where a participant used more than the budget of an epoch.
 
-    What is reported after a boundary counts in both epochs.
+    What is made or reported after a boundary counts in both epochs, also when the process had died by then.
     """
     period = config.epoch_period_sec * SECOND
     used: Counter[tuple[ParticipantId, int]] = Counter()
     for charge in charges:
-        for epoch in {charge.made_ns // period, charge.reported_ns // period}:
+        for epoch in {
+            charge.taken_ns // period,
+            charge.made_ns // period,
+            charge.reported_ns // period,
+        }:
             used[charge.sender_id, epoch] += 1
     return [
         f"{sender_id} used {count} of {config.messages_per_epoch} messages in epoch {epoch}"

@@ -63,6 +63,9 @@ class Charge(NamedTuple):
     """A transmission as an epoch budget sees it."""
 
     sender_id: ParticipantId
+    taken_ns: Nanoseconds
+    """When the node took it."""
     made_ns: Nanoseconds
+    """When it was with the network."""
     reported_ns: Nanoseconds
     """When its outcome was reported, and that was kept; it counts in that epoch too."""

@@ -145,17 +145,32 @@ class Network:
         )
         in_doubt = outcome is True and who.node.random() < faults.false_failure
         delay_ms = faults.report_ms + who.node.random() * faults.report_jitter_ms
-        reported_ns = now + int(delay_ms * MS)
+        made_ns = now
+        if faults.late_ms:
+            made_ns += int(who.node.random() * faults.late_ms * MS)
         if outcome is None or in_doubt:
-            self._broadcast(transmission)
-            if self.scenario.rate_limit.enabled:
-                made_ns = now + who.offset_ns
-                self.charge_of[transmission.number] = len(self.charges)
-                self.charges.append(Charge(who.sender_id, made_ns, made_ns))
+            # From here on it is the node's: it goes out whatever becomes of the process.
+            if made_ns > now:
+                self.schedule.at(made_ns, partial(self._make, who, generation, transmission, now))
+            else:
+                self._make(who, generation, transmission, now)
         else:
             self.counters["publish_failures"] += 1
         told = partial(self.report, who, generation, transmission, outcome)
-        self.schedule.at(reported_ns, told)
+        self.schedule.at(made_ns + int(delay_ms * MS), told)
+
+    def _make(
+        self, who: Participant, generation: int, transmission: Transmission, taken_ns: Nanoseconds
+    ) -> None:
+        """Give a message that the node has taken to the network, and count it."""
+        self._broadcast(transmission)
+        if who.machine_of(generation) is None:
+            self.counters["made_after_death"] += 1
+        if self.scenario.rate_limit.enabled:
+            made_ns = self.schedule.now + who.offset_ns
+            self.charge_of[transmission.number] = len(self.charges)
+            charge = Charge(who.sender_id, taken_ns + who.offset_ns, made_ns, made_ns)
+            self.charges.append(charge)
 
     def charge_again(self, transmission: Transmission, reported_ns: Nanoseconds) -> None:
         """Note when a transmission was reported, by its sender's clock, and the report was kept."""

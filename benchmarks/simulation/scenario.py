@@ -46,6 +46,9 @@ class NodeFaults:
 
     transmit_ms: float = 0.0
     """Between the machine's ``Publish`` and the network; a crash in between loses the message."""
+    late_ms: float = 0.0
+    """Up to this much longer, drawn evenly, a message that the node has taken is on its way to the network, also when
+    the process dies meanwhile; it counts in the epochs of both ends."""
     report_ms: float = 10.0
     """Between the transmission and the report of its outcome."""
     report_jitter_ms: float = 0.0

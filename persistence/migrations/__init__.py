@@ -17,7 +17,7 @@ from reliable_channel.errors import ConfigurationError
 if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationContext
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """All that this release knows, oldest first."""
 
 VERSION_TABLE: Final = "reliable_channel_version"

@@ -10,6 +10,7 @@ Spec: RELIABLE-CHANNEL-API, Rate limiting; 17/WAKU2-RLN-RELAY.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
@@ -167,6 +168,28 @@ class DispatchQueue:
                 self.budget.confirm(flight.admission, now)
             self.record_ledger()
         return flight
+
+    def settle(
+        self, unmade: Collection[RequestId], in_doubt: RequestId | None, now: Nanoseconds
+    ) -> bool:
+        """Take everything out of flight at the end: nothing is reported any more.
+
+        Args:
+            unmade: What was certainly not transmitted.
+            in_doubt: What may still be; it stays counted as open. All else counts as reported now.
+            now: Unix time in nanoseconds.
+
+        Returns:
+            Whether the budget's records may have changed.
+        """
+        landed = [item for item in self.in_flight if item != in_doubt]
+        for segment_id in landed:
+            admission = self.in_flight.pop(segment_id).admission
+            if segment_id in unmade:
+                self.budget.release(admission)
+            else:
+                self.budget.confirm(admission, now)
+        return bool(landed) and self.budget.enabled
 
     def record_ledger(self) -> None:
         """Write the ledger's rows."""

@@ -163,6 +163,11 @@ class Outcomes:
 
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request and let go of its timers, queue places and bytes."""
+        self._stop(request, state)
+        self.book.finish(request, state, error)
+        self.state.outbox.count(f"requests_{state}")
+
+    def _stop(self, request: Request, state: RequestState) -> None:
         for segment in request.segments:
             segment_id = segment.segment_id
             self.state.timers.cancel(("ack", segment_id))
@@ -178,8 +183,6 @@ class Outcomes:
         for index in range(parity_waiting):
             parity_id = f"{request.request_id}:{request.segment_count + index + 1}"
             self.queue.discard(TrafficClass.PARITY, parity_id)
-        self.book.finish(request, state, error)
-        self.state.outbox.count(f"requests_{state}")
 
     def let_go(self, segment: OutgoingSegment, state: RequestState) -> None:
         """Let go of a segment's bytes, unless others may ask for them or an equal one needs them."""
@@ -211,8 +214,9 @@ class Outcomes:
             if segment_id.rpartition(":")[0] == request_id:
                 self.queue.landed(segment_id, now, certain_failure=True)
         self.withdraw_ids(request, now)
-        self.finish(request, RequestState.SEND_ERROR, "withdrawn")
-        self.book.forget(request_id)
+        self._stop(request, RequestState.SEND_ERROR)
+        self.book.withdraw(request)
+        self.state.outbox.count("requests_withdrawn")
 
     def withdraw_ids(self, request: Request, now: Nanoseconds) -> None:
         """Take the ids of a failed request out of the log: nobody is to wait for what will never be whole."""

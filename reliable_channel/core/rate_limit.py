@@ -16,6 +16,9 @@ spreading over more would only delay what has waited long enough.
 this exceed the limit, transmissions whose outcome is open at the boundary are held against the new
 epoch until `confirm` or `release`, for that one epoch at most: a lost report must not cost budget
 for ever. Only a confirmation that comes later still can overshoot, and leaves that much less.
+The record says how many are open, since a node goes on with what it was given when the process
+dies: those, which nobody will report, are held in the same way. It is their number, not the largest
+that there can be, so that an end in good order costs nothing.
 
 **Shares.** A tenth (at least 1) is kept for syncs, a fifth (at least 1) for retransmissions and
 repair answers, the rest for fresh data. A share is kept *while* its class has something waiting,
@@ -116,7 +119,8 @@ class EpochRateLimiter:
         config: Length of an epoch and messages in it. Not enabled: all is admitted, none counted.
         scope: Whose ledger it is; the key of its record. Epoch numbers of different periods cannot
             be compared: where the period can change under a store, the scope should name it.
-        restored: What was persisted; what it counts is used up. None starts an empty ledger.
+        restored: What was persisted; what it counts is used up, what was open may still go out.
+            None starts an empty ledger.
 
     Raises:
         ValueError: ``restored`` is of another scope.
@@ -137,8 +141,8 @@ class EpochRateLimiter:
         self._epoch = restored.epoch if restored else 0
         self._used = restored.used if restored else 0
         self._used_by = [0] * len(TrafficClass)
-        self._in_flight = 0  # admitted in this epoch, outcome open
-        self._held = 0  # admitted in the one before, outcome open
+        self._in_flight = restored.in_flight if restored else 0  # of this epoch, outcome open
+        self._held = restored.held if restored else 0  # of the one before, outcome open
         self._held_epoch = -1
 
         self._messages = config.messages_per_epoch
@@ -358,13 +362,28 @@ class EpochRateLimiter:
         return min(left, left * max(1, len(self._lines[TrafficClass.SYNC])) // allowed)
 
     def absorb(self, record: LedgerRecord | None) -> None:
-        """Count what another store has kept of this ledger; the larger (epoch, used) stands."""
-        if record is not None and (record.epoch, record.used) > (self._epoch, self._used):
-            self._epoch, self._used = record.epoch, record.used
+        """Count what another store has kept of this ledger; the larger (epoch, used) stands.
+
+        What either says is open may be open.
+        """
+        if record is None or (record.epoch, record.used) <= (self._epoch, self._used):
+            return
+        if record.epoch > self._epoch:
+            self._held, self._held_epoch = self._in_flight, self._epoch
+            self._in_flight = 0
+        self._epoch, self._used = record.epoch, record.used
+        self._in_flight += record.in_flight
+        self._held += record.held
 
     def record(self) -> LedgerRecord:
         """Return what has to be durable before an admitted transmission is made."""
-        return LedgerRecord(scope=self._scope, epoch=self._epoch, used=self._used)
+        return LedgerRecord(
+            scope=self._scope,
+            epoch=self._epoch,
+            used=self._used,
+            in_flight=self._in_flight,
+            held=self._held,
+        )
 
     # --- Time ------------------------------------------------------------------------------------
 

@@ -320,6 +320,17 @@ class RequestBook:
 
     def finish(self, request: Request, state: RequestState, error: str = "") -> None:
         """End a request; its segments are let go, its state can still be asked for a while."""
+        self._end(request, state, error)
+        self.finished[request.request_id] = None
+        self.outbox.put(request.record())
+        self.forget_oldest()
+
+    def withdraw(self, request: Request) -> None:
+        """Let go of an open request as if it had never been made: no final one has to make room for it."""
+        self._end(request, RequestState.SEND_ERROR, "withdrawn")
+        self._drop(request)
+
+    def _end(self, request: Request, state: RequestState, error: str) -> None:
         request.state = state
         request.error = error
         self.open_octets -= request.payload_bytes
@@ -330,9 +341,6 @@ class RequestBook:
             if self.outstanding.pop(segment_id, None) and state is RequestState.DELIVERED:
                 self.watch(segment)
             self.outbox.delete(OutgoingRecord, request.request_id, segment.index)
-        self.finished[request.request_id] = None
-        self.outbox.put(request.record())
-        self.forget_oldest()
 
     def watch(self, segment: OutgoingSegment) -> None:
         """Go on looking for a delivered segment in others' filters for a while: it may have more recipients."""
@@ -348,7 +356,11 @@ class RequestBook:
     def forget(self, request_id: RequestId) -> None:
         """Let go of a final request and its key: later acknowledgements of it are not even counted."""
         del self.finished[request_id]
-        request = self.requests.pop(request_id)
+        self._drop(self.requests[request_id])
+
+    def _drop(self, request: Request) -> None:
+        request_id = request.request_id
+        del self.requests[request_id]
         if request.idempotency_key:
             del self.by_key[request.idempotency_key]
         for segment in request.segments:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.devnode import Devnode, run_devnode, run_devnode_process
 from tests.support.devnode_contract import CASES, MESSAGE, QUOTED, SHARD, TOPIC, Case
+from tests.support.devnode_contract_services import SERVICE_CASES
 from tests.support.serve_process import END_SEC
 
 
@@ -31,7 +32,11 @@ async def ask(
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{number} {case}") for number, case in enumerate(CASES)]
+    "case",
+    [
+        pytest.param(case, id=f"{number} {case}")
+        for number, case in enumerate([*CASES, *SERVICE_CASES])
+    ],
 )
 async def test_each_route_answers_as_a_node_does(case: Case) -> None:
     async with run_devnode(**case.settings) as devnode, devnode.client() as client:
@@ -264,6 +269,14 @@ async def test_both_generations_tell_what_became_of_a_message(generation: str) -
         (received,) = (await ask(client, "GET /messaging/v1/events/received")).json()
         assert received["messageHash"] == events[-1]["messageHash"]
         assert received.get("source") == ("live" if newer else None)
+
+
+async def test_what_was_left_is_not_received(one: Devnode) -> None:
+    async with one.client() as client:
+        await join(client)
+        await ask(client, "DELETE /messaging/v1/subscriptions", [TOPIC])
+        await publish(client, 1)
+        assert (await ask(client, "GET /messaging/v1/events/received")).json() == []
 
 
 async def test_health_names_thirteen_protocols(one: Devnode) -> None:

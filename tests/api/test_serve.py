@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -208,3 +209,38 @@ def test_beyond_this_machine_with_leave() -> None:
         log = service.log()
     assert answer.status_code == 200
     assert any("WARNING" in line and "everybody who reaches 0.0.0.0" in line for line in log)
+
+
+def test_refusals_are_counted_and_are_no_faults(tmp_path: Path) -> None:
+    """Also those before a route is reached, and bodies whose size shows only as they come."""
+    tokens = secret_file(tmp_path, f"write {TOKEN}\n")
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(9):
+            yield b"x" * 500
+
+    arguments = ("--database", "memory://", "--token-file", tokens)
+    limit = {"RELIABLE_CHANNEL_MAX_BODY_BYTES": "4000"}
+    with serving(*arguments, env=limit) as service, service.client() as client:
+        assert client.get("/v1/channels").status_code == 401
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        room = {"channelId": "room", "contentTopic": "/test/1/room/proto", "senderId": "alice"}
+        assert client.post("/v1/channels", json=room).status_code == 201
+        for path, kind in (("/room/messages", "octet-stream"), ("", "json")):
+            headers = {"Content-Type": f"application/{kind}"}
+            answer = client.post(f"/v1/channels{path}", content=chunks(), headers=headers)
+            assert answer.status_code == 413
+        assert client.post("/v1/channels", content=b"x" * 5_000).status_code == 413
+        counted = client.get("/metrics").text
+        log = service.stop().log
+    found = set(
+        re.findall(r'http_requests_total\{method="(\w+)",route="(.*?)",status="(\d+)"', counted)
+    )
+    assert found == {
+        ("GET", "none", "401"),
+        ("POST", "/v1/channels", "201"),
+        ("POST", "/v1/channels/{channelId}/messages", "413"),
+        ("POST", "/v1/channels", "413"),
+        ("POST", "none", "413"),
+    }
+    assert " ERROR " not in log

@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.routing import WebSocketRoute
@@ -239,7 +240,14 @@ async def test_an_unknown_channel_is_refused_before_the_socket_opens() -> None:
     async with served(SmallService()) as url:
         with pytest.raises(InvalidStatus) as refused:
             await connect(url)
-    assert refused.value.response.status_code == 404
+    answer = refused.value.response
+    assert answer.status_code == 404
+    assert answer.body is not None
+    problem = json.loads(answer.body)
+    assert (problem["type"], problem["instance"]) == (
+        "/problems/channel-not-found",
+        urlsplit(url).path,
+    )
 
 
 async def test_only_so_many_sockets_are_open(

@@ -243,16 +243,25 @@ async def test_an_expired_cursor_is_refused_before_the_stream_begins() -> None:
         assert not any(app.state.streams.open.values())
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "", "²", "9" * 30, str(2**63), "8"])
+@pytest.mark.parametrize(
+    ("cursor", "error"),
+    [
+        *(
+            (text, "InvalidCursorError")
+            for text in ("x", "-1", "1.5", "", "²", "9" * 30, str(2**63))
+        ),
+        ("8", "CursorAheadError"),
+    ],
+)
 async def test_a_bad_cursor_is_refused(
-    ends: tuple[ReliableChannel, ReliableChannel], cursor: str
+    ends: tuple[ReliableChannel, ReliableChannel], cursor: str, error: str
 ) -> None:
     alice, bob = ends
     await say(alice, bob, 1, 7)
     app = small_app(SmallService(channels={"room": bob}))
     headers = {"Last-Event-ID": cursor.encode().decode("latin-1")}
     async with running(app) as port, EventClient(port, headers=headers) as client:
-        assert (client.status, json.loads(client.body)) == (409, {"type": "InvalidCursorError"})
+        assert (client.status, json.loads(client.body)) == (409, {"type": error})
     assert not any(app.state.streams.open.values())
 
 

@@ -28,6 +28,7 @@ SPECIFICATIONS = [
     "23/WAKU2-TOPICS",
     "13/WAKU2-STORE",
     "Messaging API and P2P reliability",
+    "The service",
 ]
 
 STATUS = re.compile(r"kept|kept, untested|departs(?: \[ADR \d+\])+|later: \S.*", re.DOTALL)

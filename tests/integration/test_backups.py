@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -60,6 +61,13 @@ class Copying(ABC):
         """Put it in the place of the database, which nobody uses."""
 
 
+def put_in_place(folder: Path) -> None:
+    """Do with the files what the page says."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    [recipe] = re.findall(r"^        for end in .*\n        cp backup\.db .*$", page, re.MULTILINE)
+    subprocess.run(["sh", "-ec", recipe], cwd=folder, check=True)
+
+
 class Files(Copying):
     """SQLite, by whichever way of the two.
 
@@ -86,10 +94,7 @@ class Files(Copying):
             source.backup(copy)
 
     def restore(self) -> None:
-        self.path.rename(self.path.with_name("alice-old.db"))
-        for end in ("-wal", "-shm"):
-            self.path.with_name(f"alice.db{end}").unlink(missing_ok=True)
-        shutil.copy(self.backup, self.path)
+        put_in_place(self.path.parent)
 
 
 class Server(Copying):
@@ -240,6 +245,28 @@ async def test_a_clock_that_is_behind(copying: Copying, is_marked: bool) -> None
     given_ns = await last_wrap_ns(copying.url)
     assert given_ns > known_ns
     assert (given_ns > lost_ns) == is_marked
+
+
+async def test_restoring_keeps_the_newest_commits_of_the_old_file(tmp_path: Path) -> None:
+    """After a kill they are in the file beside it alone."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    url = f"sqlite:///{tmp_path / 'alice.db'}"
+    async with alice(url) as (_, channel):
+        with closing(sqlite3.connect(tmp_path / "alice.db")) as source:
+            source.execute("VACUUM INTO ?", [f"{killed}/backup.db"])
+        request_id = await soon(channel.send(b"in -wal"))
+        for end in ("", "-wal", "-shm"):  # as a kill leaves them
+            shutil.copy(tmp_path / f"alice.db{end}", killed)
+    put_in_place(killed)
+    assert not list_of(killed) & {"alice.db-wal", "alice.db-shm"}
+    for name, found in (("alice-old.db", [(request_id,)]), ("alice.db", [])):
+        with closing(sqlite3.connect(killed / name)) as database:
+            assert database.execute("SELECT request_id FROM requests").fetchall() == found
+
+
+def list_of(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
 
 
 async def test_the_file_alone_is_no_backup(tmp_path: Path) -> None:

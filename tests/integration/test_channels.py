@@ -610,6 +610,29 @@ async def test_what_was_used_of_an_epoch_stays_used_after_a_restart(*, own_store
     assert 5 <= sum(meter.by_epoch.values()) <= BUDGET
 
 
+@pytest.mark.parametrize("own_store", [False, True], ids=["of the node", "of the channel"])
+@virtual_time
+async def test_a_clean_end_costs_the_next_epoch_no_more_than_what_is_in_doubt(
+    *, own_store: bool
+) -> None:
+    """At the boundary one is with the node, and others wait for it."""
+    clock = virtual_clock(EPOCH_SEC)
+    kept, beside = VolatileStore(), VolatileStore()
+    settings: dict[str, Any] = {"sds_config": SdsConfig(persistence=beside)} if own_store else {}
+    async with await open_node(kept, limit=LIMIT, clock=clock) as inner:
+        await asyncio.sleep(EPOCH_SEC - 10)
+        node = ProbeNode(inner)
+        node.publish_sec = 3
+        async with await open_channel(node, "alice", **settings) as alice:
+            for number in range(4):
+                await alice.send(b"%d" % number)
+            await asyncio.sleep(4)
+    assert len(node.published) == 2
+    await asyncio.sleep(EPOCH_SEC)
+    async with await open_node(kept, limit=LIMIT, clock=clock) as again:
+        assert again.epoch_budget.remaining(clock.now_ns()) == BUDGET - 1
+
+
 @virtual_time
 async def test_what_goes_out_at_opening_is_in_the_nodes_ledger_before() -> None:
     """Also where the channel keeps its state elsewhere: the next one of the node may not know that place."""

@@ -62,7 +62,8 @@ class Application:
     def send(self, key: str, message: tuple[bytes, bool], *, is_withdrawn: bool = False) -> None:
         """Send; where the key is known, check that this is a repeat or a conflict."""
         sender, (payload, ephemeral) = self.sender, message
-        known = self.keys().get(key)
+        before = self.keys()
+        known = before.get(key)
         if known is not None and self.messages[known] != message:
             with pytest.raises(IdempotencyConflictError):
                 sender.send(payload, ephemeral=ephemeral, key=key)
@@ -82,7 +83,10 @@ class Application:
         else:
             self.messages[request_id] = message
         sender.carry_out(effects)
-        assert self.keys().get(key) == (None if is_withdrawn else request_id)
+        if is_withdrawn:  # as if it had never been made: others stay known, too
+            assert self.keys() == before
+        else:
+            assert self.keys().get(key) == request_id
 
     def step(self, name: str) -> None:
         """Let something happen to what was sent."""

@@ -28,6 +28,7 @@ FINDS = [
     ("emit_before_persist", "shown", 20),
     ("never_start_again", "quiet", 20),
     ("forget_budget", "budget", 200),
+    ("forget_open_transmissions", "budget", 250),
     ("skip_duplicate_check", "delivery", 20),
     ("forget_incomplete", "delivery", 40),
     ("forget_requests", "requests", 20),

@@ -6,10 +6,8 @@ system's Chromium; none is ever downloaded.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,15 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from api.application import create_app
-from api.keys import KeyRing
-from api.security import wrap
-from api.serving import Server, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
+from tests.support.live import LiveService
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 """Names that the browser goes by, in the order in which they are looked for."""
@@ -109,51 +103,6 @@ def watch(page: Page) -> Watch:
 
 
 # --- Services ------------------------------------------------------------------------------------
-
-
-class LiveService:
-    """One service that listens, built as ``serve`` builds it; it can be stopped and started again at its address.
-
-    Args:
-        settings: Of the service; its port is chosen here.
-        tokens: Who may do what.
-    """
-
-    def __init__(self, settings: ServiceSettings, tokens: Tokens) -> None:
-        self._settings = settings
-        self._tokens = tokens
-        self._app: FastAPI | None = None
-        self._server: Server | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        """Where its page is."""
-        return f"http://127.0.0.1:{self.port}/"
-
-    async def start(self) -> None:
-        """Listen, and open the channels that were open."""
-        sock = socket.create_server(("127.0.0.1", self.port))
-        self.port = sock.getsockname()[1]
-        self._app = create_app(self._settings, keys=KeyRing({}))
-        wrapped = wrap(self._app, self._settings, self._tokens)
-        self._server = Server(server_config(wrapped, self._settings), self._settings)
-        self._task = asyncio.create_task(self._run(self._app, self._server, sock))
-
-    @staticmethod
-    async def _run(app: FastAPI, server: Server, sock: socket.socket) -> None:
-        async with app.router.lifespan_context(app):
-            await server.serve([sock])
-
-    async def stop(self) -> None:
-        """End as the first SIGTERM ends it; harmless when repeated."""
-        app, server, task = self._app, self._server, self._task
-        self._app = self._server = self._task = None
-        if app is not None and server is not None and task is not None:
-            server.should_exit = True
-            app.state.service.begin_closing()
-            await task
 
 
 @dataclass(slots=True)

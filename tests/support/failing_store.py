@@ -130,10 +130,15 @@ class FailingStore:
         """How long a commit takes before it is applied or fails."""
         self.after_commit_sec = 0.0
         """How long a commit takes to return after it was applied."""
+        self.release_sec = 0.0
+        """How long it takes to give a channel back."""
         self._failures = _Failures()
 
     def fail(self, call: str = "commit", error: Exception | None = None) -> None:
-        """Let a call fail from now on, as if the disk were full unless an error is given."""
+        """Let a call fail from now on, as if the disk were full unless an error is given.
+
+        The call ``answer`` is the end of a commit that was applied.
+        """
         self._failures.by_call[call] = error or StoreUnavailableError("disk full")
 
     def recover(self) -> None:
@@ -156,6 +161,8 @@ class FailingStore:
 
     async def release_channel(self, channel_id: ChannelId) -> None:
         """Give a channel back; told to fail, it does so and fails all the same."""
+        if self.release_sec:
+            await asyncio.sleep(self.release_sec)
         await self.kept.release_channel(channel_id)
         self._failures.raise_if_any("release_channel")
 
@@ -166,6 +173,7 @@ class FailingStore:
         self._failures.raise_if_any("commit")
         await self.kept.commit(channel_id, dict(changes))
         self.trace.append(Committed(channel_id, dict(changes)))
+        self._failures.raise_if_any("answer")
         if self.after_commit_sec:
             await asyncio.sleep(self.after_commit_sec)
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.application import create_app
 from api.keys import KeyRing
+from api.security import RequestLog
 from api.service import Service
 from api.settings import ServiceSettings
 
@@ -93,7 +94,8 @@ async def served(
     """
     given = ServiceSettings(node=node or new_network(), **{"database": "memory://", **settings})
     app = create_app(given, keys=KeyRing(keys))
-    transport = httpx.ASGITransport(app=as_it_is(app))
+    logged = RequestLog(app, answered=app.state.service.metrics.request_answered)
+    transport = httpx.ASGITransport(app=as_it_is(logged))
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://service") as client,

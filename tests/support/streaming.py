@@ -184,11 +184,25 @@ class EventClient:
 
     async def __aenter__(self) -> Self:
         connection = socket.socket()
-        if self._receive_buffer:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-        connection.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self._port))
-        self._reader, self._writer = await asyncio.open_connection(sock=connection, limit=1 << 22)
+        try:
+            if self._receive_buffer:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self._port))
+            opened = await asyncio.open_connection(sock=connection, limit=1 << 22)
+        except BaseException:  # also of whoever waits no longer
+            connection.close()
+            raise
+        self._reader, self._writer = opened
+        try:
+            await self._ask()
+        except BaseException:
+            self._writer.transport.abort()
+            raise
+        return self
+
+    async def _ask(self) -> None:
+        """Send the request and read the head of the answer; all of it, where there is no stream."""
         lines = [f"GET /v1/channels/room/events{self._query} HTTP/1.1", "Host: localhost"]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
         self._writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -197,7 +211,6 @@ class EventClient:
         if self.status != 200:
             length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
             self.body = await self._reader.readexactly(length)
-        return self
 
     async def __aexit__(
         self,

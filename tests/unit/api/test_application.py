@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 from api.application import ROUTERS, FaultMiddleware, create_app, route_of
 from api.keys import KeyRing
 from api.problems import KINDS
+from api.readers import END_NAMES
 from api.settings import ServiceSettings
+from reliable_channel import ChannelEvent
 from tests.support.served import problem_name, served
 
 REST = Path(__file__).parents[3] / "docs" / "rest.md"
@@ -74,7 +78,7 @@ async def test_paths_and_methods_that_are_not_there(
         ("/v1/channels", "GET, POST"),
         ("/v1/channels/room", "DELETE, GET"),
         ("/v1/channels/room/messages", "GET, POST"),
-        ("/health", "GET"),
+        ("/health", "GET, HEAD"),
     ],
 )
 async def test_allow_names_all_methods_of_a_path(path: str, methods: str) -> None:
@@ -93,14 +97,11 @@ async def test_a_fault_is_logged_with_its_traceback_and_says_nothing(
         text = "secret"
         raise RuntimeError(text)
 
-    seen: list[tuple[str, str, int]] = []
-    guarded = FaultMiddleware(app, answered=lambda *answer: seen.append(answer))
-    async with client_of(guarded) as client:
+    async with client_of(FaultMiddleware(app)) as client:
         answer = await client.get("/x")
     assert (answer.status_code, problem_name(answer)) == (500, "internal-error")
     assert "secret" not in answer.text
     assert "secret" in caplog.text
-    assert seen == [("GET", "", 500)]
 
 
 async def test_a_response_that_has_begun_breaks_off() -> None:
@@ -108,18 +109,38 @@ async def test_a_response_that_has_begun_breaks_off() -> None:
         yield b"begun"
         raise RuntimeError
 
-    guarded = FaultMiddleware(StreamingResponse(broken()), answered=lambda *_: None)
+    guarded = FaultMiddleware(StreamingResponse(broken()))
     async with client_of(guarded) as client:
         with pytest.raises(RuntimeError):
             await client.get("/x")
 
 
-async def test_an_answer_passes_and_is_counted() -> None:
-    seen: list[tuple[str, str, int]] = []
-    guarded = FaultMiddleware(PlainTextResponse("ok"), answered=lambda *a: seen.append(a))
-    async with client_of(guarded) as client:
+async def test_an_answer_passes() -> None:
+    async with client_of(FaultMiddleware(PlainTextResponse("ok"))) as client:
         assert (await client.get("/x")).text == "ok"
-    assert seen == [("GET", "", 200)]
+
+
+@pytest.mark.parametrize("path", ["/v1/channels", "/v1/channels/room/messages"])
+@pytest.mark.parametrize("kind", [b"application/json", b"application/octet-stream"])
+async def test_a_client_that_leaves_in_its_request_is_no_fault(
+    path: str, kind: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Message] = []
+
+    async def left() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", kind), (b"content-length", b"9")]
+    line = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    async with served() as it:
+        await it.open()
+        caplog.clear()
+        await it.app({"type": "http", "headers": headers, **line}, left, send)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+    assert sent == [] or sent[0]["status"] == 415
 
 
 def test_where_no_route_matched_the_route_is_empty() -> None:
@@ -194,7 +215,7 @@ async def test_the_description_is_served() -> None:
 
 def rows(section: str) -> list[list[str]]:
     """Return the rows of the table below a heading of the page."""
-    text = REST.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    text = re.split(r"\n##+ ", REST.read_text(encoding="utf-8").partition(f"# {section}\n")[2])[0]
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -221,3 +242,19 @@ def test_the_page_lists_every_problem_with_its_status_and_title() -> None:
 
 def test_every_problem_says_what_to_do() -> None:
     assert [row[0] for row in rows("Problems") if not row[3].endswith(".")] == []
+
+
+def test_the_page_lists_every_event_with_its_members() -> None:
+    listed = {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows("Events")}
+    assert listed == {
+        kind.name: [
+            "payload" if item.name == "message" else to_camel(item.name)
+            for item in fields(kind)
+            if item.name not in ("channel_id", "sequence", "time_ns")
+        ]
+        for kind in get_args(ChannelEvent)
+    }
+
+
+def test_the_page_lists_every_end_of_a_stream() -> None:
+    assert [row[0].strip("`") for row in rows("How a stream ends")] == list(END_NAMES)

@@ -128,3 +128,17 @@ def test_problem_documents_may_have_members_of_their_own() -> None:
 def test_examples_of_the_description_fit_their_models(model: type[BaseModel]) -> None:
     (example,) = model.model_json_schema()["examples"]
     assert model.model_validate(example).model_dump(mode="json") == example
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (ChannelRequest, {"channel_id": "a", "content_topic": "/a/1/b/c", "sender_id": "b"}),
+        (ChannelRequest, ROOM | {"sds": {"max_in_flight": 4}}),
+        (ChannelRequest, ROOM | {"encryption": {"scheme": "aes-256-gcm", "key_ref": "A"}}),
+        (ChannelRequest, ROOM | {"rate_limit": {"enabled": False}}),
+    ],
+)
+def test_fields_have_one_name_on_the_wire(model: type[BaseModel], given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        model.model_validate(given)

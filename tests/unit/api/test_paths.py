@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from api.paths import (
-    MAX_SHOWN,
     RawPathMiddleware,
     SegmentConvertor,
     canonical_path,
     quote_segment,
-    shown_path,
 )
 
 
@@ -49,11 +47,6 @@ def test_any_text_is_one_segment_and_comes_back(text: str) -> None:
 def test_bytes_that_are_no_utf8_do_not_fail(data: bytes) -> None:
     text = SegmentConvertor().convert(canonical_path(data.replace(b"/", b"")))
     assert isinstance(text, str)
-
-
-def test_paths_are_shown_in_ascii_and_cut() -> None:
-    assert shown_path({"path": "/ü"}) == "/\\xfc"
-    assert len(shown_path({"path": "x" * 1000})) == MAX_SHOWN
 
 
 async def routed(scope: Scope) -> Scope:

@@ -12,7 +12,7 @@ from api.restored import lines_of, moment
 from persistence import SqlStore
 from persistence.restoration import Restoration
 from persistence.testing import sample_records, written
-from reliable_channel.records import LogRecord
+from reliable_channel.records import LedgerRecord, LogRecord
 from reliable_channel.types import SECOND
 
 
@@ -39,6 +39,28 @@ def test_a_budget_can_be_named(url: str, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["restored", "--database", url, "--epoch-period-sec", str(period)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         f"budget node:{period}: used up until 2033-05-18 03:33:20 UTC"
+    ]
+
+
+def test_a_clock_that_was_ahead(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = LedgerRecord(scope="node:1000000000", epoch=9, used=4)
+
+    async def count() -> None:
+        async with SqlStore(url) as store:
+            await store.commit("", written([ledger]))
+
+    asyncio.run(count())
+    assert run(["restored", "--database", url]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "budget node:1000000000: used up until 2286-11-20 17:46:40 UTC",
+        "budget node:1000000000: was counted in an epoch that begins only at 2255-03-14 16:00:00 "
+        "UTC; if the clock is right, repeat this with --forget-future",
+    ]
+    assert run(["restored", "--database", url, "--forget-future"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "budget node:1000000000: used up until 2033-05-18 03:33:20 UTC",
+        "budget node:1000000000: was counted in an epoch that begins at 2255-03-14 16:00:00 UTC; "
+        "forgotten",
     ]
 
 

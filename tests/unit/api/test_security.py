@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.security import RequestLog, host_name, is_open, kind_of_problem, token_of, wrap
@@ -313,6 +314,8 @@ async def test_cors_is_closed_unless_opened(origins: tuple[str, ...], allowed: s
         refused = await client.get("/v1/channels", headers=headers)
         asked = await client.options("/v1/channels", headers=preflight)
     assert refused.headers.get(name) == allowed  # or the page could not read why
+    readable = refused.headers.get("access-control-expose-headers")
+    assert readable == ("location, retry-after" if origins else None)
     assert asked.headers.get(name) == allowed
     assert asked.is_success is (allowed is not None)
 
@@ -425,6 +428,26 @@ async def test_a_client_that_went_away_is_a_line_too() -> None:
 )
 def test_kinds_of_problems(body: bytes, kind: str) -> None:
     assert kind_of_problem(body) == kind
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [(logging.INFO, [200, 404, 500]), (logging.WARNING, [404, 500]), (logging.ERROR, [500])],
+)
+async def test_a_request_has_a_line_where_the_level_asks_for_it(
+    level: int, shown: list[int]
+) -> None:
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/500":
+            raise ZeroDivisionError
+        await Response(status_code=int(scope["path"][1:]))(scope, receive, send)
+
+    with lines_logged() as lines:
+        logging.getLogger("reliable_channel.access").setLevel(level)
+        async with client_of(RequestLog(answering)) as client:
+            for status in (200, 404, 500):
+                await client.get(f"/{status}")
+    assert [vars(line)["fields"]["status"] for line in lines] == shown
 
 
 async def test_what_is_no_request_goes_through_untouched() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -196,9 +197,11 @@ async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture
         running = asyncio.create_task(server.serve([sock]))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             assert (await client.get("/v1/channels")).json() == {"role": "write"}
+        assert gc.get_freeze_count() > 10_000
         assert signal.getsignal(signal.SIGTERM) is before
         server.should_exit = True
         await running
+    assert gc.get_freeze_count() == 0
     assert capsys.readouterr().out == f"Listening on http://127.0.0.1:{port}\n"
 
 

@@ -12,6 +12,7 @@ from api.streaming import MAX_POLL_EVENTS, POLL_PAGE, cursor_of, poll_events
 from persistence import open_store
 from reliable_channel import (
     ChannelClosedError,
+    CursorAheadError,
     EventsExpiredError,
     ReliableChannel,
     create_reliable_channel,
@@ -171,5 +172,5 @@ async def test_an_expired_cursor_is_refused() -> None:
         await say(alice, bob, [b"1", b"2", b"3"])
         with pytest.raises(EventsExpiredError):
             await poll_events(bob, after=0, limit=9, closing=asyncio.Event())
-        with pytest.raises(InvalidCursorError):
+        with pytest.raises(CursorAheadError):
             await poll_events(bob, after=4, limit=9, closing=asyncio.Event())

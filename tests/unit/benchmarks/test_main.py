@@ -10,6 +10,7 @@ from benchmarks import (
     opening_speed,
     reed_solomon_speed,
     segmentation_speed,
+    service_speed,
     sync_cost,
 )
 from benchmarks.reed_solomon_speed import Shape
@@ -94,6 +95,20 @@ def test_the_durable_tables_have_a_row_for_each_load_and_log(
     assert "BodyRecord 2.0" in shown
 
 
+def test_the_service_tables_have_a_row_for_each_number_of_connections_and_the_latency(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(service_speed, "CONNECTIONS", (2,))
+    monkeypatch.setattr(service_speed, "ROUNDS", 1)
+    monkeypatch.setattr(service_speed, "MESSAGES", 10)
+    monkeypatch.setattr(service_speed, "LATENCY_SEC", 0.2)
+    assert command.main(["service"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows] == ["2", "20"]
+
+
 def test_only_the_quick_ones_are_run_when_none_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,5 +128,5 @@ def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert command.main(["machine", "nothing"]) == 2
     assert (
         capsys.readouterr().err
-        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync, durable\n"
+        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync, durable, service\n"
     )

@@ -14,12 +14,17 @@ from messaging_adapter.memory import MemoryNode
 from reliable_channel.clock import LoopClock, SystemClock
 from reliable_channel.config import RateLimitConfig, SdsConfig
 from reliable_channel.errors import (
+    BudgetInUseError,
     ConfigurationError,
     StoreClosedError,
     StoreUnavailableError,
 )
 from reliable_channel.ports import MessageEnvelope, MessagingNode
+from reliable_channel.records import LedgerRecord, key_of
+from reliable_channel.store import LedgerLeases
+from reliable_channel.types import SECOND
 from reliable_channel.volatile import VolatileStore
+from tests.support.failing_store import FailingStore
 from tests.support.virtual_loop import START_NS, virtual_time
 
 TOPIC = "/app/1/room/proto"
@@ -144,3 +149,82 @@ async def test_a_network_that_cannot_be_entered_leaves_nothing_behind() -> None:
 async def test_the_clock_is_the_machines_unless_given() -> None:
     async with await create_node(node_config()) as node:
         assert isinstance(node.clock, SystemClock)
+
+
+LIMITED = RateLimitConfig(enabled=True)
+
+
+@virtual_time
+async def test_two_nodes_do_not_spend_one_budget_twice() -> None:
+    store = VolatileStore()
+    config = node_config(sds_config=SdsConfig(persistence=store), rate_limit_config=LIMITED)
+    async with await create_node(config) as node:
+        with pytest.raises(BudgetInUseError, match="'node:600' is in use on this store"):
+            await create_node(config)
+        without = node_config(sds_config=SdsConfig(persistence=store))
+        async with await create_node(without), await create_node(without):
+            pass
+        await node.close()
+        async with await create_node(config):
+            pass
+
+
+@virtual_time
+async def test_a_node_that_cannot_be_made_leaves_the_budget_to_others() -> None:
+    class SickStore(VolatileStore):
+        is_sick = True
+
+        async def load_ledger(self, scope: str) -> LedgerRecord | None:
+            if self.is_sick:
+                raise StoreUnavailableError
+            return await super().load_ledger(scope)
+
+    store = SickStore()
+    config = node_config(sds_config=SdsConfig(persistence=store), rate_limit_config=LIMITED)
+    with pytest.raises(StoreUnavailableError):
+        await create_node(config)
+    store.is_sick = False
+    other = node_config(
+        transport="memory://factory?loss=0.5",
+        sds_config=SdsConfig(persistence=store),
+        rate_limit_config=LIMITED,
+    )
+    async with await create_node(node_config()):
+        with pytest.raises(ConfigurationError):
+            await create_node(other)
+    async with await create_node(config):
+        pass
+
+
+@virtual_time
+async def test_a_store_that_has_no_leases_for_budgets_will_do() -> None:
+    store = FailingStore()
+    assert not isinstance(store, LedgerLeases)
+    config = node_config(sds_config=SdsConfig(persistence=store), rate_limit_config=LIMITED)
+    async with await create_node(config):
+        pass
+
+
+@virtual_time
+async def test_a_budget_that_is_ahead_of_the_clock_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A clock that was a year ahead once."""
+    store = VolatileStore()
+    clock = LoopClock(asyncio.get_running_loop(), START_NS)
+    await store.open()
+    config = node_config(sds_config=SdsConfig(persistence=store), rate_limit_config=LIMITED)
+    present = START_NS // (600 * SECOND)
+    for epoch, warned in ((present - 1, False), (present, False), (present + 365 * 144, True)):
+        ledger = LedgerRecord(scope="node:600", epoch=epoch, used=1)
+        await store.commit("", {(LedgerRecord, key_of(ledger)): ledger})
+        async with await create_node(config, clock=clock):
+            assert bool(caplog.records) is warned
+    [record] = caplog.records
+    line = record.getMessage()
+    assert "node:600 was counted in an epoch that begins in 365 days" in line
+    assert "--forget-future" in line
+    assert "\n" not in line
+    caplog.clear()
+    async with await create_node(node_config(sds_config=SdsConfig(persistence=store)), clock=clock):
+        assert not caplog.records, "nothing is limited"

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from persistence.database import Database
 from persistence.retention import EventRetention
 from persistence.sqlite import SqliteBackend
-from reliable_channel.errors import ChannelExistsError, StoreError, StoreUnavailableError
+from persistence.testing import written
+from reliable_channel.errors import (
+    ChannelExistsError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+)
+from reliable_channel.records import LostRecord
 
 
 @pytest.fixture
@@ -72,3 +83,36 @@ async def test_a_channel_is_claimed_once(database: Database) -> None:
         database.claim("room")
     database.give_up("room")
     database.claim("room")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, StoreUnavailableError),  # the end of the transaction is nowhere
+        (errno.EIO, StoreOutcomeUnknownError),
+    ],
+    ids=["disk full", "I/O error"],
+)
+async def test_a_commit_of_sqlite_that_fails_says_what_is_known(
+    database: Database, number: int, kind: type[StoreError]
+) -> None:
+    """The transaction ends all the same."""
+    codes = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EIO: sqlite3.SQLITE_IOERR_FSYNC}
+    await database.run(database.prepare)
+
+    def fail(connection: Connection) -> None:
+        error = sqlite3.OperationalError(os.strerror(number))
+        error.sqlite_errorcode = codes[number]
+        raise OperationalError("COMMIT", None, error)
+
+    event.listen(database._engine, "commit", fail)
+    with pytest.raises(kind, match=os.strerror(number)) as failed:
+        await database.run(
+            database.commit, "room", written([LostRecord(message_id="a", lost_ns=1)])
+        )
+    assert type(failed.value) is kind
+    assert "\n" not in str(failed.value)
+    event.remove(database._engine, "commit", fail)
+    rows = (await database.run(database.acquire, "room")).get(LostRecord)
+    assert not rows
+    await database.run(database.commit, "room", written([LostRecord(message_id="b", lost_ns=1)]))

@@ -10,16 +10,23 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine
 
 from persistence import SqlStore
+from persistence.inspection import inspect_store
 from persistence.leases import FileLeases, lock_number
 from persistence.testing import exact, rows_of, written
-from reliable_channel.errors import ChannelExistsError, LeaseLostError, StoreUnavailableError
-from reliable_channel.records import LostRecord
+from reliable_channel.errors import (
+    BudgetInUseError,
+    ChannelExistsError,
+    LeaseLostError,
+    StoreUnavailableError,
+)
+from reliable_channel.records import LedgerRecord, LostRecord
 from tests.support.postgres import hang_up
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +67,7 @@ async def main():
     store = SqlStore(sys.argv[1])
     await store.open()
     await store.acquire_channel("room")
+    await store.acquire_ledger("node:600")
     await store.commit("room", written([LostRecord(message_id="theirs", lost_ns=1)]))
     if sys.argv[2] == "fork" and os.fork() == 0:
         sys.stdin.read()
@@ -142,6 +150,38 @@ async def test_a_killed_process_is_followed_within_a_second(
             process.wait()
             assert await take_over(store) < TAKEOVER_S
         await store.release_channel("room")
+
+
+async def test_a_budget_is_counted_in_by_one_process(store: SqlStore, url: str) -> None:
+    with holder(url) as process:
+        with pytest.raises(BudgetInUseError, match="database") as refused:
+            await store.acquire_ledger("node:600")
+        assert "\n" not in str(refused.value)
+        assert "'node:600'" in str(refused.value)
+        await store.acquire_ledger("node:60")
+        process.kill()
+        process.wait()
+        began = time.monotonic()
+        while True:
+            try:
+                await store.acquire_ledger("node:600")
+                break
+            except BudgetInUseError:
+                assert time.monotonic() < began + 1
+
+
+async def test_a_budget_is_counted_in_by_one_node(store: SqlStore, url: str) -> None:
+    await store.acquire_ledger("node:600")
+    with pytest.raises(BudgetInUseError):
+        await store.acquire_ledger("node:600")
+    async with SqlStore(url) as other:
+        with pytest.raises(BudgetInUseError):
+            await other.acquire_ledger("node:600")
+        await store.release_ledger("node:600")
+        await store.release_ledger("node:600")
+        await other.acquire_ledger("node:600")
+    await store.acquire_ledger("node:600")
+    assert inspect_store(url).channels == ()
 
 
 async def test_a_process_that_ends_without_closing_is_followed(store: SqlStore, url: str) -> None:
@@ -235,6 +275,40 @@ def test_a_lock_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     engine.dispose()
 
 
+async def test_without_its_lock_file_a_store_writes_no_more(tmp_path: Path) -> None:
+    """Another process may have taken the channel by then, and does; what it wrote is not written over later."""
+    url, locks, away = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.db-lease", tmp_path / "away"
+    async with SqlStore(url) as ours:
+        await ours.acquire_channel("room")
+        locks.rename(away)
+        with holder(url):
+            with pytest.raises(StoreUnavailableError) as error:
+                await ours.commit("room", written([lost("ours")]))
+            assert str(error.value).startswith(f"{locks} was replaced or removed while open")
+            assert "\n" not in str(error.value)
+            with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+                await ours.acquire_channel("hall")
+            away.replace(locks)
+        with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+            await ours.commit("room", written([lost("ours")]))
+        await ours.release_channel("room")
+        snapshot = await ours.acquire_channel("room")
+        assert rows_of(snapshot) == exact([lost("theirs")])
+        await ours.acquire_channel("hall")
+        await ours.commit("room", written([lost("ours")]))
+        assert inspect_store(url).channels[0].driven in (True, None)
+
+
+async def test_a_lock_file_that_nobody_holds_may_be_deleted(tmp_path: Path) -> None:
+    url, locks = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.db-lease"
+    async with SqlStore(url) as store:
+        for number in range(3):
+            await store.acquire_channel("room")
+            await store.commit("room", written([lost(str(number))]))
+            await store.release_channel("room")
+            locks.unlink()
+
+
 # --- The session ---------------------------------------------------------------------------------
 
 postgresql = pytest.mark.parametrize("url", [pytest.param("postgresql", marks=real)], indirect=True)
@@ -281,6 +355,22 @@ async def test_who_was_taken_over_writes_no_more(
                 await store.acquire_channel("room")
     expected = [] if do_they_purge else [lost("a")]
     assert rows_of(await store.acquire_channel("room")) == exact(expected)
+
+
+@postgresql
+async def test_a_budget_that_was_taken_over_is_counted_in_no_more(
+    store: SqlStore, url: str
+) -> None:
+    ours = LedgerRecord(scope="node:600", epoch=1, used=1)
+    await store.acquire_ledger("node:600")
+    await store.commit("", written([ours]))
+    hang_up(url)
+    async with SqlStore(url) as other:
+        await other.acquire_ledger("node:600")
+        with pytest.raises(BudgetInUseError, match="'node:600' is in use"):
+            await store.commit("", written([replace(ours, used=2)]))
+        await store.commit("", written([replace(ours, scope="node:60")]))
+    assert await store.load_ledger("node:600") == ours
 
 
 @postgresql

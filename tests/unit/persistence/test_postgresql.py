@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persistence import SqlStore, open_store
+from persistence import SqlStore, open_store, postgresql
 from persistence.postgresql import PostgresqlBackend
 from persistence.testing import DurableStoreSuite, exact, rows_of, sample_records, written
 from reliable_channel.errors import ConfigurationError, StoreUnavailableError
@@ -91,6 +91,30 @@ async def test_a_database_that_is_not_in_utf8_is_refused(postgres_server: str) -
             await SqlStore(postgres_server.replace("/postgres?", "/latin?")).open()
     finally:
         run_sql(postgres_server, "DROP DATABASE latin")
+
+
+SHOW_CHECK = "SHOW client_connection_check_interval"
+
+
+def shown(url: str) -> str:
+    """Return how often the server looks after a store's sessions."""
+    backend = PostgresqlBackend(url, busy_timeout_ms=1)
+    return backend.look(lambda connection: str(connection.exec_driver_sql(SHOW_CHECK).scalar()))
+
+
+@real
+def test_the_server_looks_whether_its_client_is_there(postgres_url: str) -> None:
+    assert shown(postgres_url) == "200ms"
+    assert shown(f"{postgres_url}%20-cclient_connection_check_interval%3D7s") == "7s"
+
+
+@real
+def test_a_server_that_cannot_look_after_its_client_is_good_enough(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of some systems do, it refuses the setting."""
+    monkeypatch.setattr(postgresql, "CHECK_INTERVAL_MS", -1)
+    assert shown(postgres_url) == "0"
 
 
 async def test_a_server_that_does_not_answer_is_unavailable() -> None:

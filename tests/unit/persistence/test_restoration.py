@@ -19,7 +19,7 @@ from persistence.restoration import USED_UP, mark_restored
 from persistence.testing import exact, rows_of, sample_records, written
 from reliable_channel.budget import restore_budget
 from reliable_channel.config import RateLimitConfig
-from reliable_channel.errors import ChannelExistsError, ConfigurationError
+from reliable_channel.errors import BudgetInUseError, ChannelExistsError, ConfigurationError
 from reliable_channel.records import ChannelRecord, LedgerRecord, LogRecord
 from reliable_channel.types import SECOND
 
@@ -62,6 +62,54 @@ async def test_the_epochs_of_all_budgets_are_used_up(url: str) -> None:
         }
     assert done.unmarked == ("odd",)
     assert done.budgets[f"node:{PERIOD}"] == (epoch + 1) * PERIOD * SECOND
+
+
+@pytest.mark.timeout(60)
+async def test_budgets_of_the_future_can_be_forgotten(url: str) -> None:
+    now = time.time_ns()
+    epoch, short = now // (PERIOD * SECOND), now // (600 * SECOND)
+    rows = [
+        LedgerRecord(scope=f"node:{PERIOD}", epoch=epoch, used=9, in_flight=3, held=2),
+        LedgerRecord(scope=f"channel:ahead:{PERIOD}", epoch=epoch + 7, used=1, in_flight=1),
+        LedgerRecord(scope="node:600", epoch=short + 52_560, used=100),
+        LedgerRecord(scope="odd", epoch=1, used=1),
+    ]
+    async with SqlStore(url) as store:
+        await store.commit("", written(rows))
+    left = await mark_restored(url)
+    assert left.ahead == {
+        f"channel:ahead:{PERIOD}": (epoch + 7) * PERIOD * SECOND,
+        "node:600": (short + 52_560) * 600 * SECOND,
+    }
+    assert ledgers(url)["node:600"] == (short + 52_560, USED_UP)
+    done = await mark_restored(url, forget_future=True)
+    assert done.ahead == left.ahead
+    found = ledgers(url)
+    assert found.pop("node:600")[0] in (short, short + 1)
+    assert found == {
+        f"node:{PERIOD}": (epoch, USED_UP),
+        f"channel:ahead:{PERIOD}": (epoch, USED_UP),
+        "odd": (1, 1),
+    }
+    open_ones = {item.scope: (item.in_flight, item.held) for item in inspect_store(url).ledgers}
+    assert open_ones[f"node:{PERIOD}"] == (3, 2)
+    assert (await mark_restored(url, forget_future=True)).ahead == {}
+    config = RateLimitConfig(enabled=True)
+    async with SqlStore(url) as store:
+        budget = await restore_budget(config, store)
+    later = time.time_ns() + 600 * SECOND
+    assert budget.remaining(later) == 100
+
+
+async def test_a_budget_in_use_is_refused_and_not_marked(url: str) -> None:
+    async with SqlStore(url) as store:
+        await store.commit("", written([LedgerRecord(scope="node:600", epoch=1, used=1)]))
+        for scope in ("node:600", "node:60"):
+            await store.acquire_ledger(scope)
+            with pytest.raises(BudgetInUseError):
+                await mark_restored(url, epoch_periods=[60])
+            await store.release_ledger(scope)
+        assert ledgers(url) == {"node:600": (1, 1)}
 
 
 async def test_a_budget_that_is_newer_than_the_backup_can_be_named(url: str) -> None:

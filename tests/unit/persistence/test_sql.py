@@ -92,6 +92,18 @@ def query(path: Path, statement: str) -> list[tuple[object, ...]]:
         return connection.execute(statement).fetchall()
 
 
+def beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def move(path: Path, target: Path) -> None:
+    path.replace(target)
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
 def write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
@@ -115,6 +127,120 @@ async def test_closing_leaves_one_file_and_an_empty_one(path: Path) -> None:
         await store.commit("room", written([lost("a")]))
     assert sorted(found.name for found in path.parent.iterdir()) == ["alice.db", "alice.db-lease"]
     assert contents(path.parent / "alice.db-lease") == b""
+
+
+@pytest.mark.parametrize("missing", ["", "-wal", "-shm"])
+async def test_a_file_that_was_moved_away_takes_nothing_until_it_is_back(
+    path: Path, missing: str
+) -> None:
+    """What would be written to it would be gone with it."""
+    file, away = beside(path, missing), path.with_name("away")
+    async with SqlStore(url_of(path)) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("before"), sample_event(1)]))
+        move(file, away)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError) as error:
+                await store.commit("room", written([lost("meanwhile")]))
+            assert str(error.value).startswith(f"{file} was replaced or removed while open; ")
+            with pytest.raises(StoreUnavailableError):
+                await store.read_events("room", after=0, limit=9)
+            with pytest.raises(StoreUnavailableError):
+                await store.purge_channel("room")
+        assert file not in list(path.parent.iterdir())
+        write(file, b"another")
+        with pytest.raises(StoreUnavailableError):
+            await store.commit("room", written([lost("meanwhile")]))
+        with pytest.raises(StoreUnavailableError):
+            await store.read_events("room", after=0, limit=9)
+        assert contents(file) == b"another"
+        move(away, file)
+        await store.commit("room", written([lost("after")]))
+        assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+    async with SqlStore(url_of(path)) as store:
+        assert rows_of(await store.acquire_channel("room")) == exact(
+            [lost("before"), lost("after")]
+        )
+
+
+async def test_no_connection_is_made_to_another_file(path: Path) -> None:
+    """The first read needs one of its own; it must not make a file, nor read another one later."""
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written([sample_event(1)]))
+        away, endings = beside(path, "-away"), ("", "-wal", "-shm")
+        for ending in endings:
+            move(beside(path, ending), beside(away, ending))
+        with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+            await store.read_events("room", after=0, limit=9)
+        assert path not in list(path.parent.iterdir())
+        query(path, "CREATE TABLE another (x)")
+        with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+            await store.read_events("room", after=0, limit=9)
+        for ending in endings:
+            move(beside(away, ending), beside(path, ending))
+        assert await store.read_events("room", after=0, limit=9) == [sample_event(1)]
+
+
+async def test_what_is_missing_before_the_first_commit_is_missed_too(path: Path) -> None:
+    async with SqlStore(url_of(path)) as store:
+        await store.commit("room", written([lost("before")]))
+        async with SqlStore(url_of(path)) as second:
+            assert rows_of(await second.acquire_channel("room")) == exact([lost("before")])
+            move(beside(path, "-wal"), beside(path, "-away"))
+            for _ in range(2):
+                with pytest.raises(StoreUnavailableError, match="-wal"):
+                    await second.commit("room", written([lost("meanwhile")]))
+            move(beside(path, "-away"), beside(path, "-wal"))
+            await second.commit("room", written([lost("after")]))
+    assert query(path, "SELECT count(*) FROM lost") == [(2,)]
+
+
+@pytest.mark.parametrize("missing", ["", "-wal", "-shm"])
+async def test_what_was_committed_is_kept_where_a_file_beside_it_is_deleted(
+    path: Path, missing: str
+) -> None:
+    """If only the store is closed then: of the database itself, a copy is put back."""
+    async with SqlStore(url_of(path)) as store:
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("before")]))
+        query(path, f"VACUUM INTO '{path}-backup'")
+        delete(beside(path, missing))
+        with pytest.raises(StoreUnavailableError):
+            await store.commit("room", written([lost("meanwhile")]))
+    if not missing:
+        move(beside(path, "-backup"), path)
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+    async with SqlStore(url_of(path)) as store:
+        assert rows_of(await store.acquire_channel("room")) == exact([lost("before")])
+
+
+async def test_a_file_put_in_the_place_of_an_open_one_is_not_touched(path: Path) -> None:
+    """Nor what another process has open beside it, not even by closing."""
+    store = SqlStore(url_of(path))
+    await store.open()
+    await store.acquire_channel("room")
+    await store.commit("room", written([lost("before")]))
+    query(path, f"VACUUM INTO '{path}-backup'")
+    for ending in ("-wal", "-shm"):
+        delete(beside(path, ending))
+    move(beside(path, "-backup"), path)
+    async with SqlStore(url_of(path)) as other:
+        await other.acquire_channel("hall")
+        await other.commit("hall", written([lost("theirs")]))
+        files = [beside(path, ending) for ending in ("", "-wal")]
+        before = [contents(file) for file in files]
+        with pytest.raises(StoreUnavailableError):
+            await store.commit("room", written([lost("ours")]))
+        with pytest.raises(StoreUnavailableError):
+            await store.read_events("room", after=0, limit=9)
+        await store.close()
+        assert [contents(file) for file in files] == before
+    async with store:  # opened again, it takes what is there
+        await store.acquire_channel("hall")
+        await store.acquire_channel("room")
+        await store.commit("room", written([lost("ours")]))
+    ids = query(path, "SELECT message_id FROM lost ORDER BY message_id")
+    assert ids == [("before",), ("ours",), ("theirs",)]
 
 
 async def test_a_store_can_be_opened_again(path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,23 @@ class _Torn(MemoryStore):
             await super().commit(channel_id, {place: record})
 
 
+class _Appending(MemoryStore):
+    """Takes an event that it has for the next one."""
+
+    async def commit(self, channel_id: str, changes: Changes) -> None:
+        place = 0
+        with suppress(ReliableChannelError):
+            place = len(await self.read_events(channel_id, after=0, limit=100))
+        moved: Changes = {}
+        for (kind, key), record in changes.items():
+            if isinstance(record, EventRecord):
+                place += 1
+                moved[kind, (place,)] = replace(record, sequence=place)
+            else:
+                moved[kind, key] = record
+        await super().commit(channel_id, moved)
+
+
 class _Mixed(MemoryStore):
     """Takes channels whose ids differ in upper and lower case for one."""
 
@@ -155,6 +173,7 @@ Test = Callable[[ChannelStoreSuite], Coroutine[Any, Any, None]]
     ("store", "test"),
     [
         (_Forgetful, ChannelStoreSuite.test_one_commit_writes_replaces_and_deletes),
+        (_Appending, ChannelStoreSuite.test_repeating_a_commit_changes_nothing),
         (_Torn, ChannelStoreSuite.test_commits_are_applied_wholly_or_not_at_all),
         pytest.param(_Mixed, lambda suite: suite.test_channels_are_kept_apart("ROOM"), id="case"),
         (_Shared, ChannelStoreSuite.test_a_channel_is_driven_once),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from reliable_channel.budget import BudgetGate, EpochRateLimiter, restore_budget
+from reliable_channel.budget import BudgetGate, EpochRateLimiter, duration, restore_budget
 from reliable_channel.clock import LoopClock
 from reliable_channel.config import RateLimitConfig
 from reliable_channel.errors import (
@@ -80,7 +80,7 @@ async def bench(messages: int = 100, store: VolatileStore | None = None) -> Benc
 async def test_a_message_is_counted_durably_before_it_is_transmitted() -> None:
     b = await bench()
     async with b.gate.transmission():
-        assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=1)
+        assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=1, in_flight=1)
 
 
 @virtual_time
@@ -160,7 +160,7 @@ async def test_what_was_rejected_counts_once() -> None:
     b = await bench()
     with pytest.raises(PublishRejectedError):
         await b.fail(PublishRejectedError())
-    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=1)
+    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=1, in_flight=1)
 
 
 @virtual_time
@@ -172,7 +172,7 @@ async def test_what_cannot_be_counted_is_not_transmitted() -> None:
         await b.pass_through()
     store.broken = False
     assert await b.pass_through() < EPOCH_SEC
-    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=2)
+    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=2, in_flight=1)
 
 
 @virtual_time
@@ -184,7 +184,7 @@ async def test_a_late_count_that_cannot_be_saved_is_saved_with_the_next_message(
         store.broken = True
     store.broken = False
     await b.pass_through()
-    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH + 1, used=2)
+    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH + 1, used=2, in_flight=1)
 
 
 @virtual_time
@@ -194,3 +194,46 @@ async def test_without_a_limit_nothing_waits_and_nothing_is_written() -> None:
     b = Bench(await restore_budget(RateLimitConfig(epoch_period_sec=EPOCH_SEC), store), store)
     assert [await b.pass_through() for _ in range(500)] == [0.0] * 500
     assert await b.saved() is None
+
+
+@virtual_time
+async def test_a_clean_end_leaves_nothing_open() -> None:
+    b = await bench(messages=10)
+    for _ in range(4):
+        await b.pass_through()
+    await b.gate.close()
+    assert await b.saved() == LedgerRecord(scope=SCOPE, epoch=EPOCH, used=4)
+    await b.gate.close()
+
+
+@virtual_time
+async def test_what_was_open_at_a_crash_counts_in_the_next_epoch_too() -> None:
+    b = await bench(messages=10)
+    async with b.gate.transmission(), b.gate.transmission():
+        again = await restore_budget(limited(10), b.store)
+    assert again.remaining(EPOCH_START + EPOCH_SEC * SECOND) == 8
+
+
+@virtual_time
+async def test_an_end_without_a_store_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    store = BrokenStore()
+    b = await bench(store=store)
+    await b.pass_through()
+    store.broken = True
+    await b.gate.close()
+    assert "the next epoch will have less: its budget is not saved" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.25, "0.2 seconds"),
+        (119, "119.0 seconds"),
+        (120, "2 minutes"),
+        (7_200, "2 hours"),
+        (31_536_000, "365 days"),
+        (10**10, "115,741 days"),
+    ],
+)
+def test_lengths_of_time_are_in_words(seconds: float, words: str) -> None:
+    assert duration(int(seconds * SECOND)) == words

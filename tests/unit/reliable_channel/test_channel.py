@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from messaging_adapter import NodeConfig, create_node
 from messaging_adapter.memory import MemoryNode
 from reliable_channel import (
     ChannelClosedError,
@@ -19,6 +20,7 @@ from reliable_channel import (
     EmptyPayloadError,
     IdempotencyConflictError,
     InvalidPayloadError,
+    LeaseLostError,
     MessageDeliveredEvent,
     MessageEnvelope,
     MessageSendErrorEvent,
@@ -33,16 +35,25 @@ from reliable_channel import (
     SdsConfig,
     SegmentationConfig,
     SenderIdConflictEvent,
+    SendOutcomeUnknownError,
     StoreClosedError,
+    StoreOutcomeUnknownError,
     StoreUnavailableError,
     create_reliable_channel,
 )
-from reliable_channel.channel import MAX_BATCH, MAX_INBOX_MESSAGES, WIRE_MARKER
+from reliable_channel.channel import (
+    CLOSE_COMMIT_SEC,
+    CLOSE_RELEASE_SEC,
+    MAX_BATCH,
+    MAX_INBOX_MESSAGES,
+    WIRE_MARKER,
+)
 from reliable_channel.core.wire import SdsMessage
 from reliable_channel.records import RequestRecord
 from tests.support.failing_store import (
     TOPIC,
     Committed,
+    FailingStore,
     Published,
     assert_store_came_first,
     outcome,
@@ -50,6 +61,7 @@ from tests.support.failing_store import (
     settle,
     side,
     soon,
+    virtual_clock,
 )
 from tests.support.virtual_loop import START_NS, virtual_time
 
@@ -755,6 +767,113 @@ async def test_the_log_holds_no_event_of_a_send_that_was_not_stored() -> None:
             assert alice.channel.request_status(event.request_id)
 
 
+# --- A store whose answer is lost ----------------------------------------------------------------
+
+UNKNOWN = StoreOutcomeUnknownError("hung up")
+APPLIED = pytest.mark.parametrize("call", ["answer", "commit"], ids=["applied", "not applied"])
+
+
+@APPLIED
+@virtual_time
+async def test_a_send_whose_outcome_is_unknown_waits_until_it_is_stored(call: str) -> None:
+    async with pair() as (alice, bob):
+        alice.store.fail(call, UNKNOWN)
+        sending = asyncio.create_task(alice.channel.send(b"hello"))
+        await settle()
+        alice.store.fail()  # and then plainly: that says nothing of the first attempt
+        waiting = asyncio.create_task(alice.channel.send(b"refused"))
+        await asyncio.sleep(20)
+        assert not sending.done()
+        refused = await outcome(waiting)
+        assert type(refused) is StoreUnavailableError
+        assert len(alice.node.published) == 0
+        alice.store.recover()
+        request_id = await soon(sending)
+        assert await soon(alice.channel.wait_delivered(request_id)) == ("bob",)
+        assert list(alice.finals()) == [request_id]
+    assert bob.received == [b"hello"]
+    assert_store_came_first(alice.trace)
+
+
+@virtual_time
+async def test_who_waits_for_a_turn_while_an_outcome_is_unknown_is_refused_plainly() -> None:
+    async with side("alice") as alice:
+        alice.store.fail("answer", UNKNOWN)
+        first = asyncio.create_task(alice.channel.send(b"first"))
+        await settle()
+        second = await outcome(alice.channel.send(b"second"))
+        assert type(second) is StoreUnavailableError
+        assert str(second) == "hung up"
+        alice.store.recover()
+        await soon(first)
+        assert alice.channel.status().open_requests == 1
+
+
+@APPLIED
+@virtual_time
+async def test_a_close_while_the_outcome_is_unknown_says_so(call: str) -> None:
+    """What is sent after the next opening was not reported as not sent."""
+    async with pair() as (alice, bob):
+        alice.store.fail(call, UNKNOWN)
+        sends = [
+            asyncio.create_task(alice.channel.send(b"hello", idempotency_key="k")) for _ in range(2)
+        ]
+        await settle()
+        alice.store.fail()
+        await asyncio.sleep(3)
+        await soon(alice.channel.close(), 1)
+        assert [type(await outcome(task)) for task in sends] == [SendOutcomeUnknownError] * 2
+        alice.store.recover()
+        await alice.open()
+        assert alice.channel.status().open_requests == (call == "answer")
+        request_id = await soon(alice.channel.send(b"hello", idempotency_key="k"))
+        assert await soon(alice.channel.wait_delivered(request_id)) == ("bob",)
+    assert bob.received == [b"hello"]
+
+
+@virtual_time
+async def test_a_channel_that_dies_while_the_outcome_is_unknown_says_so() -> None:
+    async with side("alice") as alice:
+        alice.store.fail("answer", UNKNOWN)
+        sending = asyncio.create_task(alice.channel.send(b"hello"))
+        await settle()
+        alice.store.fail("commit", LeaseLostError("room"))
+        assert isinstance(await outcome(sending), SendOutcomeUnknownError)
+        assert isinstance(await outcome(alice.channel.send(b"x")), ChannelFailedError)
+
+
+@virtual_time
+async def test_a_send_that_is_being_stored_when_the_node_closes_is_told_the_truth() -> None:
+    async with side("alice") as alice:
+        alice.store.before_commit_sec = 1.0
+        sending = asyncio.create_task(alice.channel.send(b"hello"))
+        await asyncio.sleep(0.5)
+        await alice.node.close()
+        assert isinstance(await outcome(alice.channel.send(b"x")), ChannelFailedError)
+        assert isinstance(await outcome(sending), str), "it is stored, and goes out later"
+
+
+@virtual_time
+async def test_an_unknown_outcome_of_the_nodes_ledger_sends_nothing() -> None:
+    """Only what was counted may be stored there, never the message."""
+    node_store, own_store = FailingStore(), FailingStore()
+    limit = RateLimitConfig(enabled=True, epoch_period_sec=600, messages_per_epoch=9)
+    config = NodeConfig(
+        transport="memory://lab",
+        sds_config=SdsConfig(persistence=node_store),
+        rate_limit_config=limit,
+    )
+    async with await create_node(config, clock=virtual_clock()) as node:
+        channel = await create_reliable_channel(
+            node, "room", TOPIC, "alice", sds_config=SdsConfig(persistence=own_store)
+        )
+        node_store.fail("answer", UNKNOWN)
+        assert type(await outcome(channel.send(b"hello"))) is StoreUnavailableError
+        node_store.recover()
+        await channel.close()
+        assert channel.status().open_requests == 0
+
+
 # --- Idempotency keys ----------------------------------------------------------------------------
 
 
@@ -1166,6 +1285,32 @@ async def test_a_channel_closes_although_its_store_fails() -> None:
         alice.store.recover()
         await alice.open()
         assert alice.channel.status().open_requests == 1
+
+
+@virtual_time
+async def test_a_close_does_not_wait_for_ever_for_a_commit() -> None:
+    """Which may be applied all the same: the sender is told so, and everything is released."""
+    async with side("alice") as alice:
+        alice.store.before_commit_sec = 1e9
+        sending = asyncio.create_task(alice.channel.send(b"x"))
+        await settle()
+        closed = await outcome(alice.channel.close())
+        assert isinstance(closed, StoreOutcomeUnknownError)
+        assert now_sec() == pytest.approx(CLOSE_COMMIT_SEC, abs=1)
+        assert isinstance(await outcome(sending), SendOutcomeUnknownError)
+        assert our_tasks() == []
+        alice.store.before_commit_sec = 0.0
+        await alice.open()
+
+
+@virtual_time
+async def test_a_close_does_not_wait_for_ever_for_the_store_to_take_the_channel_back() -> None:
+    async with side("alice") as alice:
+        alice.store.release_sec = 1e9
+        closed = await outcome(alice.channel.close())
+        assert isinstance(closed, StoreUnavailableError)
+        assert now_sec() == pytest.approx(CLOSE_RELEASE_SEC, abs=1)
+        assert our_tasks() == []
 
 
 @virtual_time

@@ -9,12 +9,14 @@ import pytest
 
 from reliable_channel import errors
 from reliable_channel.errors import (
+    BudgetInUseError,
     ChannelClosedError,
     ChannelError,
     ChannelExistsError,
     ChannelFailedError,
     ChannelFullError,
     ConfigurationError,
+    CursorAheadError,
     DecodeError,
     DecryptError,
     EmptyPayloadError,
@@ -30,8 +32,11 @@ from reliable_channel.errors import (
     ReliableChannelError,
     RequestFailedError,
     RequestNotFoundError,
+    SendOutcomeUnknownError,
     SlowConsumerError,
     StoreClosedError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
     UnrecoverableError,
 )
 
@@ -53,6 +58,8 @@ EXAMPLES: list[tuple[ReliableChannelError, dict[str, object]]] = [
     (ChannelClosedError("ro\nom"), {"channel_id": "ro\nom"}),
     (ChannelFailedError("room", OSError("disk")), {"channel_id": "room"}),
     (ChannelFullError("room", 3, 4), {"channel_id": "room", "messages": 3, "octets": 4}),
+    (SendOutcomeUnknownError("ro\nom"), {"channel_id": "ro\nom"}),
+    (StoreOutcomeUnknownError("hung up"), {"reason": "hung up"}),
     (EmptyPayloadError(), {}),
     (IdempotencyConflictError("room", "a\n"), {"channel_id": "room", "key": "a\n"}),
     (InvalidPayloadError("text"), {}),
@@ -66,7 +73,10 @@ EXAMPLES: list[tuple[ReliableChannelError, dict[str, object]]] = [
     (DecryptError("key"), {"reason": "key"}),
     (NodeClosedError(), {}),
     (StoreClosedError(), {}),
+    (BudgetInUseError("node:600"), {"scope": "node:600"}),
     (EventsExpiredError(3, 9), {"after": 3, "oldest": 9}),
+    (CursorAheadError(50, 10), {"after": 50, "last": 10}),
+    (CursorAheadError(10**900, 10), {"after": 10**900, "last": 10}),
     (RequestNotFoundError("r"), {"request_id": "r"}),
     (
         RequestFailedError("r", "reliable:message:send-error", "no peers"),
@@ -137,6 +147,11 @@ def test_errors_that_python_has_a_name_for_are_caught_by_it(
     assert issubclass(kind, builtin)
 
 
+def test_who_is_told_that_nothing_was_sent_can_rely_on_it() -> None:
+    """Whoever catches StoreUnavailableError of ``send`` sends again."""
+    assert not issubclass(SendOutcomeUnknownError, StoreUnavailableError | ChannelClosedError)
+
+
 def test_the_texts_say_what_to_do() -> None:
     full = str(ChannelFullError("room", 3, 4))
     assert "max_outgoing_messages" in full
@@ -145,6 +160,7 @@ def test_the_texts_say_what_to_do() -> None:
         "payload of 5 bytes is above the limit of 4 bytes; send less at once"
     )
     assert "read from 8" in str(EventsExpiredError(3, 9))
+    assert "channel.last_event_sequence" in str(CursorAheadError(50, 10))
     assert "events(after=7)" in str(SlowConsumerError(7, 100))
     assert str(InvalidPayloadError("x")) == "payload must be bytes, not str"
 

@@ -11,6 +11,7 @@ import pytest
 from reliable_channel import (
     ChannelClosedError,
     ConfigurationError,
+    CursorAheadError,
     MessageReceivedEvent,
     MessageSentEvent,
 )
@@ -196,13 +197,57 @@ async def test_pages_end_with_what_was_shown() -> None:
         (1, 9, [2, 3]),
         (2, 1 << 70, [3]),
         (3, 1, []),
-        (1 << 70, 1, []),
     ):
         assert [event.sequence for event in await shown.read(after, limit)] == found
     shown.emit(sent(4))
     assert shown.last_sequence == 4
     assert await shown.read(3, 9) == [sent(4)]
     assert asked == [(0, 2), (1, 2), (2, 1), (3, 1)]
+
+
+@virtual_time
+async def test_a_stream_replays_what_was_shown_and_no_more() -> None:
+    """Where it got to is a cursor, which would otherwise be ahead of the channel."""
+    records = [event_to_record(sent(sequence)) for sequence in range(1, 6)]
+
+    async def read(after: int, limit: int) -> list[EventRecord]:
+        return records[after : after + limit]
+
+    shown = EventHub("room", read, last_sequence=3)
+    stream = shown.stream(0)
+    found = [await anext(stream) for _ in range(3)]
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    assert shown.stream(stream.last_sequence).last_sequence == 3
+    shown.emit(sent(4))
+    assert [event.sequence for event in (*found, await waiting)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("after", [4, 50, 1 << 70])
+@virtual_time
+async def test_a_cursor_ahead_of_the_log_is_refused(after: int) -> None:
+    """Or what comes next would be passed over, as if it were known."""
+    shown = hub()
+    with pytest.raises(CursorAheadError) as caught:
+        shown.stream(after)
+    assert (caught.value.after, caught.value.last) == (after, 3)
+    with pytest.raises(CursorAheadError) as caught:
+        await shown.read(after, 1)
+    assert (caught.value.after, caught.value.last) == (after, 3)
+
+
+@virtual_time
+async def test_a_handler_may_read_on_from_the_event_that_it_gets() -> None:
+    """Whoever is told of an event first, it counts as shown by then."""
+    shown = hub()
+    streams = []
+    shown.on("reliable:message:sent", lambda event: streams.append(shown.stream(event.sequence)))
+    before = shown.stream(None)
+    for sequence in (4, 5):
+        shown.emit(sent(sequence))
+    assert [stream.last_sequence for stream in streams] == [4, 5]
+    assert [(await anext(stream)).sequence for stream in (before, streams[0])] == [4, 5]
 
 
 @virtual_time

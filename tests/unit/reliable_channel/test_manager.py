@@ -32,6 +32,7 @@ from reliable_channel import (
 )
 from reliable_channel.events import EVENT_NAMES
 from reliable_channel.manager import store_of
+from reliable_channel.records import LedgerRecord, key_of
 from reliable_channel.types import SECOND
 from reliable_channel.volatile import VolatileStore
 from tests.support.failing_store import TOPIC, FailingStore, ProbeNode, soon, virtual_clock
@@ -564,3 +565,26 @@ async def test_a_seed_makes_a_run_reproducible() -> None:
     async with await open_node() as node, await open_channel(node) as channel:
         ids.append(await channel.send(b"hello"))
     assert ids[0] == ids[1] != ids[2]
+
+
+@pytest.mark.parametrize("which", ["own", "node"])
+@virtual_time
+async def test_a_budget_that_is_ahead_in_the_channels_store_is_warned_of(
+    which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The channel's own, or what it keeps of the node's."""
+    limit = RateLimitConfig(enabled=True)
+    store = VolatileStore()
+    await store.open()
+    scope = "node:600" if which == "node" else "channel:room:600"
+    epoch = virtual_clock().now_ns() // (600 * SECOND) + 288
+    ledger = LedgerRecord(scope=scope, epoch=epoch, used=1)
+    await store.commit("", {(LedgerRecord, key_of(ledger)): ledger})
+    async with await open_node(rate_limit_config=limit) as node:
+        settings = {"rate_limit_config": limit, "sds_config": SdsConfig(persistence=store)}
+        async with await open_channel(node, **settings):
+            pass
+        assert [record.getMessage() for record in caplog.records if "ahead" in record.getMessage()]
+        caplog.clear()
+        async with await open_channel(node, channel_id="hall", **settings):
+            assert not caplog.records

@@ -13,6 +13,7 @@ from reliable_channel import (
     ChannelClosedError,
     ChannelEvent,
     ConfigurationError,
+    CursorAheadError,
     EventsExpiredError,
     EventStream,
     MessageDeliveredEvent,
@@ -515,8 +516,12 @@ async def test_pages_of_events_can_be_read_without_a_stream() -> None:
         async with channel.events(after=2) as stream:
             assert page == [await anext(stream) for _ in range(2)]
         assert [item.sequence for item in await channel.read_events(after=4, limit=9)] == [5]
-        for after in (5, 6, 1 << 70):
-            assert await channel.read_events(after=after, limit=9) == []
+        assert await channel.read_events(after=5, limit=9) == []
+        for after in (6, 1 << 70):
+            with pytest.raises(CursorAheadError):
+                await channel.read_events(after=after, limit=9)
+            with pytest.raises(CursorAheadError):
+                channel.events(after=after)
         for after, limit in ((-1, 1), (0, 0), (0, -1)):
             with pytest.raises(ConfigurationError, match=f"not {after} and {limit}"):
                 await channel.read_events(after=after, limit=limit)
@@ -526,6 +531,26 @@ async def test_pages_of_events_can_be_read_without_a_stream() -> None:
             await channel.read_events(after=2, limit=9)
         async with await open_channel(node) as again:
             assert again.last_event_sequence == 5
+
+
+@virtual_time
+async def test_a_cursor_of_a_purged_channel_is_refused() -> None:
+    """Its sequence begins again: nothing of the new log may be taken for what the old one had."""
+    store = VolatileStore()
+    async with await open_node(store) as node:
+        async with await open_channel(node) as channel:
+            for _ in range(5):
+                await channel.send(b"x", ephemeral=True)
+            await asyncio.sleep(1)
+            cursor = channel.last_event_sequence
+        await store.purge_channel("room")
+        async with await open_channel(node) as channel:
+            with pytest.raises(CursorAheadError) as caught:
+                channel.events(after=cursor)
+            assert (caught.value.after, caught.value.last) == (5, 0)
+            stream = channel.events(after=caught.value.last)
+            await channel.send(b"new", ephemeral=True)
+            assert await drain(stream) == [1, 0]
 
 
 @virtual_time

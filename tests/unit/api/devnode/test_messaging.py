@@ -9,7 +9,7 @@ from api.devnode.messaging import GAVE_UP, Messaging
 from api.devnode.network import Network
 from api.devnode.node import Node
 from api.devnode.settings import DevnodeSettings
-from reliable_channel.core.wire import WakuMessage
+from reliable_channel.core.wire import WakuMessage, waku_message_hash
 from reliable_channel.types import SECOND
 from tests.support.devnode import ManualTimers
 
@@ -83,6 +83,15 @@ def test_what_never_propagates_ends_in_an_error() -> None:
     ((_, (event,)),) = node.messaging.take_events()
     assert (event.kind, event.more) == ("error", {"error": GAVE_UP})
     assert node.messaging.under_way == 0
+
+
+def test_the_time_in_the_queue_does_not_count() -> None:
+    node, timers = make(peers=0, queue_s=10.0, messaging_api="2026-08")
+    send(node)
+    timers.advance(69)
+    assert kinds(node) == []
+    timers.advance(1)
+    assert kinds(node) == ["error"]
 
 
 def test_a_node_that_finds_peers_in_time_propagates() -> None:
@@ -161,6 +170,7 @@ def test_a_restart_ends_what_is_under_way() -> None:
     node.messaging.subscribe(TOPIC)
     timers.advance(100)
     assert (kinds(node), sources(node)) == ([], [])
+    assert not node.seen.knows(waku_message_hash(SHARD, WakuMessage(b"x", TOPIC, timestamp=1)))
 
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,3 +187,10 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     other = node.messaging = Messaging(node)
     assert [other.send(SHARD, message) is None for _ in range(2)] == [False, True]
     assert len(other.take_events()) == 1
+
+
+def test_what_has_ended_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OUTGOING_BYTES", 1)
+    node, _ = make(reliability=False)
+    for _ in range(3):
+        send(node)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
-from fastapi import HTTPException
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
 from api.problems import KINDS
-from api.routes.common import EVERYWHERE, content_type, problems
+from api.routes.common import EVERYWHERE, DirectRoute, content_type, problems
 
 
 def test_problems_are_grouped_by_status_with_an_example_each() -> None:
@@ -47,3 +48,25 @@ def test_a_compressed_body_is_refused() -> None:
     with pytest.raises(HTTPException) as caught:
         content_type({"content-type": "application/json", "content-encoding": "gzip"})
     assert caught.value.status_code == 415
+
+
+async def test_a_direct_route_gives_its_endpoints_response_and_is_described() -> None:
+    router = APIRouter(route_class=DirectRoute)
+
+    @router.post("/things/{name}", status_code=202, response_model=dict[str, str])
+    async def take(request: Request) -> Response:
+        """Take a thing."""
+        return Response(request.path_params["name"].encode() + await request.body(), 299)
+
+    (route,) = router.routes
+    assert isinstance(route, DirectRoute)
+    assert route.get_route_handler() is take, "nothing is called in between"
+    app = FastAPI()
+    app.router.routes.extend(router.routes)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        answer = await client.post("/things/a", content=b"b")
+    assert (answer.status_code, answer.content) == (299, b"ab")
+    described = app.openapi()["paths"]["/things/{name}"]["post"]
+    assert described["description"] == "Take a thing."
+    assert "202" in described["responses"]

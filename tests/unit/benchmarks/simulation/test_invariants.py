@@ -300,15 +300,17 @@ BUDGET = RateLimitConfig(enabled=True, epoch_period_sec=10, messages_per_epoch=2
 @pytest.mark.parametrize(
     ("charges", "problems"),
     [
-        ([("p0", 0, 1), ("p0", 2, 3), ("p1", 4, 5)], 0),
-        ([("p0", 0, 1), ("p0", 2, 3), ("p0", 4, 5)], 1),
-        ([("p0", 8, 9), ("p0", 9, 9), ("p0", 10, 11), ("p0", 12, 13)], 0),
-        ([("p0", 9, 10), ("p0", 11, 12), ("p0", 13, 14)], 1),
+        ([("p0", 0, 0, 1), ("p0", 2, 2, 3), ("p1", 4, 4, 5)], 0),
+        ([("p0", 0, 0, 1), ("p0", 2, 2, 3), ("p0", 4, 4, 5)], 1),
+        ([("p0", 8, 8, 9), ("p0", 9, 9, 9), ("p0", 10, 10, 11), ("p0", 12, 12, 13)], 0),
+        ([("p0", 9, 9, 10), ("p0", 11, 11, 12), ("p0", 13, 13, 14)], 1),
+        ([("p0", 9, 10, 10), ("p0", 11, 11, 12), ("p0", 13, 13, 14)], 1),
+        ([("p0", 8, 10, 10), ("p0", 9, 9, 9), ("p0", 9, 9, 9)], 1),
     ],
-    ids=["within", "exceeded", "next epoch", "reported after the boundary"],
+    ids=["within", "exceeded", "next epoch", "reported late", "made late", "taken before"],
 )
-def test_exceeded_budget_is_found(charges: list[tuple[str, int, int]], problems: int) -> None:
-    made = [Charge(who, made * SECOND, told * SECOND) for who, made, told in charges]
+def test_exceeded_budget_is_found(charges: list[tuple[str, int, int, int]], problems: int) -> None:
+    made = [Charge(who, *(second * SECOND for second in seconds)) for who, *seconds in charges]
     assert len(budget_problems(made, BUDGET)) == problems
 
 

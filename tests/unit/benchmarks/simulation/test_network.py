@@ -139,9 +139,9 @@ def test_only_what_reached_the_network_is_charged_to_the_budget() -> None:
     simulation.refusal = lambda publish, index: False if b"bad" in publish.data else None
     simulation.send(0, b"bad")
     simulation.send(0, b"good")
-    assert simulation.charges == [Charge("p0", START_NS, START_NS)]
+    assert simulation.charges == [Charge("p0", START_NS, START_NS, START_NS)]
     simulation.run(5)
-    assert simulation.charges == [Charge("p0", START_NS, START_NS + 5 * MS)]
+    assert simulation.charges == [Charge("p0", START_NS, START_NS, START_NS + 5 * MS)]
 
 
 def test_a_report_that_nobody_was_there_to_take_is_not_charged_again() -> None:
@@ -149,7 +149,29 @@ def test_a_report_that_nobody_was_there_to_take_is_not_charged_again() -> None:
     simulation.send(0, b"m")
     simulation.crash(0)
     simulation.run(5)
-    assert simulation.charges == [Charge("p0", START_NS, START_NS)]
+    assert simulation.charges == [Charge("p0", START_NS, START_NS, START_NS)]
+
+
+def test_what_the_node_has_taken_goes_out_late_and_whatever_becomes_of_the_process() -> None:
+    simulation = pair(rate_limit=BUDGET, node=NodeFaults(late_ms=1_000))
+    simulation.send(0, b"m")
+    assert simulation.wire == simulation.charges == []
+    simulation.crash(0)
+    simulation.run(1_000)
+    assert simulation.wire is not None
+    assert len(simulation.wire) == 1
+    [charge] = simulation.charges
+    assert charge.taken_ns == START_NS < charge.made_ns == charge.reported_ns
+    assert simulation.counters["made_after_death"] == 1
+
+
+def test_what_goes_out_late_is_reported_after_that() -> None:
+    simulation = pair(rate_limit=BUDGET, node=NodeFaults(late_ms=1_000, report_ms=5))
+    simulation.send(0, b"m")
+    simulation.run(1_005)
+    charge = simulation.charges[0]
+    assert charge.reported_ns == charge.made_ns + 5 * MS
+    assert simulation.counters["made_after_death"] == 0
 
 
 def test_what_is_handed_over_after_its_epoch_waits_for_the_next() -> None:

@@ -189,6 +189,34 @@ def test_what_is_reported_after_the_boundary_counts_in_both_epochs() -> None:
     assert ledger(queue) == 1
 
 
+def test_at_the_end_only_what_is_in_doubt_stays_open() -> None:
+    budget = limited(10)
+    queue = make_queue(budget)
+    put(queue, TrafficClass.FRESH, "a", "b", "c")
+    take_all(queue)
+    assert queue.settle({"c"}, "b", NOW)
+    assert list(queue.in_flight) == ["b"]
+    assert budget.remaining(NOW) == 7
+    assert budget.remaining(NEXT_EPOCH) == 9
+    assert not queue.settle((), "b", NOW)
+
+
+def test_at_the_end_what_was_never_made_counts_once_only() -> None:
+    budget = limited(10)
+    queue = make_queue(budget)
+    put(queue, TrafficClass.FRESH, "a", "b")
+    take_all(queue)
+    assert queue.settle({"a"}, None, NEXT_EPOCH)
+    assert budget.remaining(NEXT_EPOCH) == 9
+
+
+def test_without_a_limit_the_end_changes_no_ledger() -> None:
+    queue = make_queue()
+    put(queue, TrafficClass.FRESH, "a")
+    take_all(queue)
+    assert not queue.settle((), None, NOW)
+
+
 def test_what_was_certainly_not_transmitted_counts_once_only() -> None:
     budget = limited(10)
     queue = make_queue(budget)

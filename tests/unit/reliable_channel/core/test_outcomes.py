@@ -327,6 +327,28 @@ def test_a_withdrawn_send_leaves_nothing_behind(
     assert sender.of(MessageSendErrorEvent) == []
 
 
+def test_a_withdrawn_send_drives_no_finished_request_out() -> None:
+    """Nor its key: or the repeat of a message that arrived would be sent as another."""
+    sender = alice(sds=replace(NO_FILTER, max_finished_requests=2))
+    ended = [sender.send(b"%d" % number, key=f"k{number}") for number in range(2)]
+    sender.published()
+    for request_id in ended:
+        acknowledge(sender, request_id)
+    rows = dict(sender.rows)
+    for number in range(3):
+        gone = sender.send(b"gone", key=f"gone{number}")
+        sender.carry_out(sender.machine.withdraw(gone, NOW))
+    assert list(sender.machine.outgoing.book.finished) == ended
+    assert [sender.send(b"%d" % number, key=f"k{number}") for number in range(2)] == ended
+    assert [sender.reopened().machine.knows_key(f"k{number}") for number in range(2)] == [True] * 2
+    assert {key for key in sender.rows if key[0] is RequestRecord} == {
+        key for key in rows if key[0] is RequestRecord
+    }
+    counters = sender.status().counters
+    assert counters["requests_withdrawn"] == 3
+    assert "requests_send-error" not in counters
+
+
 def test_what_a_withdrawn_send_acknowledged_is_owed_again() -> None:
     sender = alice()
     sender.receive(*concurrent("p1", "p2"))

@@ -141,7 +141,7 @@ class TestLedger:
         limiter = limiter_of(10, restored=LedgerRecord(scope="node", epoch=EPOCH, used=8))
         assert limiter.remaining(START) == 2
         limiter.admit("a", SYNC, START)
-        assert limiter.record() == LedgerRecord(scope="node", epoch=EPOCH, used=9)
+        assert limiter.record() == LedgerRecord(scope="node", epoch=EPOCH, used=9, in_flight=1)
 
     def test_what_was_persisted_in_an_earlier_epoch_is_over(self) -> None:
         limiter = limiter_of(10, restored=LedgerRecord(scope="node", epoch=EPOCH - 1, used=10))
@@ -192,6 +192,50 @@ class TestLedger:
         drain(limiter, "a", SYNC)
         assert limiter.remaining(END) == 0
         assert limiter.remaining(END + PERIOD) == 10
+
+    def test_what_was_open_when_the_process_died_is_held_against_the_next_epoch(self) -> None:
+        before = limiter_of(10)
+        assert drain(before, "a", SYNC) == 10
+        for _ in range(4):
+            before.confirm(EPOCH, START)
+        limiter = limiter_of(10, restored=before.record())
+        assert limiter.remaining(END) == 4
+        assert limiter.remaining(END + PERIOD) == 10
+
+    def test_what_was_held_when_the_process_died_still_is(self) -> None:
+        before = limiter_of(10)
+        drain(before, "a", SYNC)
+        for _ in range(4):
+            before.confirm(EPOCH, START)
+        assert before.admit("a", SYNC, END) == EPOCH + 1
+        limiter = limiter_of(10, restored=before.record())
+        assert limiter.remaining(END) == 3
+        assert limiter.remaining(END + PERIOD) == 9
+
+    def test_a_process_that_ended_well_costs_nothing(self) -> None:
+        before = limiter_of(10)
+        drain(before, "a", SYNC)
+        for _ in range(10):
+            before.confirm(EPOCH, START)
+        assert limiter_of(10, restored=before.record()).remaining(END) == 10
+
+    def test_what_another_store_says_is_open_may_be(self) -> None:
+        limiter = limiter_of(10)
+        assert limiter.admit("a", SYNC, START) == EPOCH
+        limiter.absorb(LedgerRecord(scope="node", epoch=EPOCH, used=1, in_flight=9))
+        assert limiter.record().in_flight == 1
+        limiter.absorb(LedgerRecord(scope="node", epoch=EPOCH, used=5, in_flight=2, held=1))
+        assert limiter.remaining(START) == 4
+        assert limiter.remaining(END) == 7
+
+    def test_what_another_store_says_of_a_later_epoch(self) -> None:
+        limiter = limiter_of(10)
+        assert limiter.admit("a", SYNC, START) == EPOCH
+        limiter.absorb(LedgerRecord(scope="node", epoch=EPOCH + 1, used=2, in_flight=1, held=1))
+        assert limiter.remaining(END) == 6
+        limiter.release(EPOCH)
+        assert limiter.remaining(END) == 7
+        assert limiter.remaining(END + PERIOD) == 9
 
     def test_an_overshoot_by_a_very_late_confirmation_leaves_nothing(self) -> None:
         limiter = limiter_of(2)
