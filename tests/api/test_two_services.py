@@ -344,5 +344,6 @@ def test_a_service_killed_and_started_again_has_missed_nothing(tmp_path: Path) -
         until(lambda: alice.sent(61))
         with serving(*kept) as service, service.client() as client:
             bob = Participant(client, "bob")
+            until(lambda: client.get("/health").status_code == 200)  # its channel is open again
             until(lambda: len(bob.payloads()) == 61, 60)
             assert bob.payloads() == [b"one", *(b"%d" % number for number in range(60))]
