@@ -8,34 +8,26 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from persistence import migrations
 from persistence.backend import Backend
+from persistence.event_log import EventLog
 from persistence.leases import Leases, ledger_lease
-from persistence.retention import SWEEP_PAGES, EventRetention, EventTotals, event_size
+from persistence.retention import EventRetention
 from persistence.statements import (
     DELETE_CHANNEL,
-    DELETE_EVENTS,
-    RECOUNT_EVENTS,
-    SELECT_EVENT_SIZES,
-    SELECT_EVENTS,
     SELECT_LEDGER,
-    SELECT_REMOVED_THROUGH,
-    SELECT_TOTALS,
-    SET_TOTALS,
     RecordStatements,
     RowValues,
     add_channel,
-    count_events,
 )
 from persistence.tables import TABLES
 from persistence.watch import Watch
@@ -43,7 +35,6 @@ from reliable_channel.collector import collector_paused
 from reliable_channel.errors import (
     BudgetInUseError,
     ChannelExistsError,
-    EventsExpiredError,
     LeaseLostError,
     StoreClosedError,
     StoreError,
@@ -51,7 +42,7 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Record, Snapshot
-from reliable_channel.types import ChannelId, Nanoseconds
+from reliable_channel.types import ChannelId
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -80,11 +71,10 @@ class Database:
         self._retention = retention
         self._statements: dict[type[Record], RecordStatements] = {}
         self._add_channel = ""
-        self._count_events = ""
         self._writer: Connection | None = None
         self._leases: Leases | None = None
+        self._event_log: EventLog | None = None
         self._claimed: set[ChannelId] = set()
-        self._due_ns: dict[ChannelId, Nanoseconds] = {}
         self._is_stopping = False
         self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
@@ -146,7 +136,7 @@ class Database:
         dialect = self._engine.dialect
         self._statements = {kind: RecordStatements(kind, dialect) for kind in TABLES}
         self._add_channel = add_channel(dialect)
-        self._count_events = count_events(dialect)
+        self._event_log = EventLog(dialect, self._statements[EventRecord], self._retention)
 
     def dispose(self) -> None:
         """Give all channels back and close the database."""
@@ -201,15 +191,13 @@ class Database:
                     cursor.execute(self._add_channel, (channel_id,))
                 for statement, rows in batches.items():
                     cursor.executemany(statement, rows)
-                totals = self._count_appended(cursor, channel_id, changes)
+                totals = self._events.count_appended(cursor, channel_id, changes)
             if EventRecord in kinds:
-                if totals is None:  # some were replaced or deleted
-                    row = writer.execute(RECOUNT_EVENTS, {"channel": channel_id}).one()
-                    totals = EventTotals(*row)
-                if self._retention.is_exceeded(totals) or self._is_due(channel_id):
-                    self._remove_oldest(writer, channel_id, totals)
-            elif self._is_due(channel_id):
-                self._sweep(writer, channel_id)
+                self._sweep_later(
+                    channel_id, has_more=self._events.trim(writer, channel_id, totals)
+                )
+            elif self._events.is_due(channel_id) and self._leasing.holds(channel_id):
+                self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
 
     def _check_ledgers(self, scopes: Iterable[str]) -> None:
         for scope in scopes:
@@ -221,13 +209,7 @@ class Database:
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
         with self._reads.begin() as connection:
-            removed = connection.scalar(SELECT_REMOVED_THROUGH, {"channel": channel_id})
-            if removed is not None and after < removed:
-                raise EventsExpiredError(after, removed + 1)
-            page = {"channel": channel_id, "after": after, "limit": limit}
-            rows = connection.execute(SELECT_EVENTS, page)
-            build = self._statements[EventRecord].record
-            return [cast("EventRecord", build(row)) for row in rows]
+            return self._events.read(connection, channel_id, after, limit)
 
     def load_ledger(self, scope: str) -> LedgerRecord | None:
         """Return the ledger row of a scope."""
@@ -266,7 +248,7 @@ class Database:
         self._leasing.check(channel_id)
         with self._transaction(writer):
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
-            self._due_ns.pop(channel_id, None)
+            self._events.forget(channel_id)
             self._leasing.confirm(writer, channel_id)
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
@@ -360,6 +342,12 @@ class Database:
             raise StoreClosedError
         return self._leases
 
+    @property
+    def _events(self) -> EventLog:
+        if self._event_log is None:
+            raise StoreClosedError
+        return self._event_log
+
     def _living_writer(self) -> Connection | None:
         writer = self._writer
         return None if writer is None or self._backend.is_broken(writer) else writer
@@ -388,83 +376,23 @@ class Database:
                 batches[statements.delete].append(statements.key(channel_id, key))
         return batches
 
-    def _count_appended(
-        self, cursor: Any, channel_id: ChannelId, changes: Changes
-    ) -> EventTotals | None:
-        """Bring the numbers of the event log up to date after events were appended.
-
-        Returns:
-            The numbers; None where there is no event, or not all of them came after the newest.
-        """
-        sequences = [cast("int", key[0]) for kind, key in changes if kind is EventRecord]
-        events = [record for record in changes.values() if isinstance(record, EventRecord)]
-        if not events or len(events) < len(sequences):
-            return None
-        octets = sum(map(event_size, events))
-        appended = (len(events), octets, max(sequences), channel_id, min(sequences))
-        cursor.execute(self._count_events, appended)
-        row = cursor.fetchone()
-        return None if row is None else EventTotals(*row)
-
-    def _is_due(self, channel_id: ChannelId) -> bool:
-        """Say whether the channel's oldest event may be too old."""
-        if self._retention.max_event_age_sec is None:
-            return False
-        return self._due_ns.get(channel_id, 0) <= time.time_ns()
-
     def _sweep_on(self, channel_id: ChannelId) -> None:
         """Remove events for which the last transaction had no room; what was asked for meanwhile came first."""
         if not self._is_stopping and self._leasing.holds(channel_id):
-            self._write(self._sweep_alone, channel_id)
-
-    def _sweep_alone(self, writer: Connection, channel_id: ChannelId) -> None:
-        self._leasing.check(channel_id)
-        with self._transaction(writer):
-            self._sweep(writer, channel_id)
+            self._write(self._sweep, channel_id)
 
     def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
-        totals = writer.execute(SELECT_TOTALS, {"channel": channel_id}).one_or_none()
-        if totals is not None and self._leasing.holds(channel_id):  # nobody else changes them
-            self._remove_oldest(writer, channel_id, EventTotals(*totals))
+        self._leasing.check(channel_id)
+        with self._transaction(writer):
+            self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
 
-    def _remove_oldest(
-        self, connection: Connection, channel_id: ChannelId, totals: EventTotals
-    ) -> None:
-        """Remove the oldest events that are beyond the bounds, as many as one transaction may."""
-        oldest = _oldest_events(connection, channel_id)
-        trimmed = self._retention.trim(totals, oldest, time.time_ns())
-        self._due_ns[channel_id] = trimmed.due_ns
-        if trimmed.has_more:
+    def _sweep_later(self, channel_id: ChannelId, *, has_more: bool) -> None:
+        """Have another transaction remove what this one has no room for."""
+        if has_more:
             with suppress(RuntimeError):  # the store is being closed: next time
                 self._submit(self._sweep_on, channel_id)
-        if trimmed.totals == totals:
-            return
-        totals = trimmed.totals
-        kept = {
-            "channel": channel_id,
-            "count": totals.count,
-            "octets": totals.octets,
-            "through": totals.removed_through,
-        }
-        connection.execute(DELETE_EVENTS, kept)
-        connection.execute(SET_TOTALS, kept)
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return the driver's error."""
     return error.orig if isinstance(error, DBAPIError) and error.orig else error
-
-
-def _oldest_events(
-    connection: Connection, channel_id: ChannelId
-) -> Iterator[tuple[int, int, Nanoseconds]]:
-    """Give sequence, size and time of the oldest events, as many as one transaction may remove.
-
-    Mostly one or two are asked for, and servers send all that was selected.
-    """
-    after = 0
-    for limit in SWEEP_PAGES:
-        page = {"channel": channel_id, "after": after, "limit": limit}
-        for sequence, size, time_ns in connection.execute(SELECT_EVENT_SIZES, page).all():
-            yield sequence, size, time_ns
-            after = sequence
