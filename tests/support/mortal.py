@@ -62,7 +62,7 @@ class Life:
     """Where it writes down what happened."""
     parity: bool
     """Send parity segments too."""
-    messages_per_epoch: int
+    messages_per_epoch: int = 0
     """Budget of its node for each second; 0 is none."""
     talks: bool
     """Begin to send at once; otherwise it only goes on with what was begun, until told to end by SIGTERM."""
