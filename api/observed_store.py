@@ -14,6 +14,7 @@ from typing import Protocol
 from reliable_channel.errors import StoreError
 from reliable_channel.ports import ChannelStore
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, Snapshot
+from reliable_channel.store import LedgerLeases
 from reliable_channel.types import ChannelId
 
 
@@ -34,7 +35,7 @@ class StoreObserver(Protocol):
 
 
 class ObservedStore:
-    """A ``ChannelStore`` in front of another one.
+    """A ``ChannelStore`` in front of another one, with ``LedgerLeases`` where that one has them.
 
     Args:
         store: Does the work.
@@ -81,6 +82,16 @@ class ObservedStore:
     async def load_ledger(self, scope: str) -> LedgerRecord | None:
         """Return the ledger row of a scope, or None."""
         return await self.store.load_ledger(scope)
+
+    async def acquire_ledger(self, scope: str) -> None:
+        """Take a ledger for one node, where the store can keep others away."""
+        if isinstance(self.store, LedgerLeases):
+            await self.store.acquire_ledger(scope)
+
+    async def release_ledger(self, scope: str) -> None:
+        """Give back what `acquire_ledger` took."""
+        if isinstance(self.store, LedgerLeases):
+            await self.store.release_ledger(scope)
 
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel."""

@@ -27,6 +27,7 @@ from sqlalchemy import Connection, func, select, text
 from persistence.opened_file import OpenedFile
 from persistence.statements import SELECT_LEASE, TAKE_CHANNEL
 from reliable_channel.errors import ChannelExistsError, LeaseLostError, StoreUnavailableError
+from reliable_channel.store import lease_of
 from reliable_channel.types import ChannelId
 
 if sys.platform == "win32":
@@ -92,8 +93,8 @@ LEDGER_LEASE: Final = "\x1fledger "
 
 
 def ledger_lease(scope: str) -> ChannelId:
-    """Return what a ledger is called among the channels that are leased."""
-    return f"{LEDGER_LEASE}{scope}"
+    """Return what a ledger, with those that go with it, is called among the channels that are leased."""
+    return f"{LEDGER_LEASE}{lease_of(scope)}"
 
 
 def lock_number(*parts: str) -> int:

@@ -38,6 +38,7 @@ from reliable_channel.records import (
     key_of,
     rows_of,
 )
+from reliable_channel.store import lease_of
 from reliable_channel.types import SECOND, ChannelId, Nanoseconds
 
 USED_UP: Final = int(RATE_LIMIT_BOUNDS["messages_per_epoch"][1])
@@ -80,7 +81,8 @@ async def mark_restored(
     await asyncio.to_thread(_check, url)
     async with SqlStore(url) as store:
         report = await asyncio.to_thread(inspect_store, url)
-        for scope in {item.scope for item in report.ledgers} | {*map(_scope, epoch_periods)}:
+        scopes = [item.scope for item in report.ledgers] + [*map(_scope, epoch_periods)]
+        for scope in {lease_of(scope): scope for scope in scopes}.values():
             await store.acquire_ledger(scope)
         taken = {
             channel.channel_id: await store.acquire_channel(channel.channel_id)
@@ -93,11 +95,11 @@ async def mark_restored(
         await store.commit("", {(LedgerRecord, key_of(record)): record for record in marked})
         for channel_id, snapshot in taken.items():
             await store.commit(channel_id, _moved_on(snapshot, now))
-    scopes = {record.scope for record in marked}
+    done = {record.scope for record in marked}
     return Restoration(
         channels=tuple(taken),
         budgets={record.scope: _end(record) for record in marked},
-        unmarked=tuple(ledger.scope for ledger in report.ledgers if ledger.scope not in scopes),
+        unmarked=tuple(ledger.scope for ledger in report.ledgers if ledger.scope not in done),
         ahead={ledger.scope: begin for ledger, begin, _ in _ahead(report, now)},
     )
 

@@ -175,10 +175,10 @@ class SqlStore:
         return await database.run(database.load_ledger, scope)
 
     async def acquire_ledger(self, scope: str) -> None:
-        """Take a ledger for one node; a process that ends gives it back, however it ends.
+        """Take a ledger, and those that go with it, for one node; a process that ends gives it back, however it ends.
 
         Raises:
-            BudgetInUseError: Another process, store object or node counts in it.
+            BudgetInUseError: Another process, store object or node counts in one of them.
             StoreClosedError: The store is not open.
             StoreUnavailableError: The database failed.
         """

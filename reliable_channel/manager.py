@@ -24,6 +24,7 @@ from reliable_channel.identifiers import check_identifier
 from reliable_channel.ports import ChannelStore, Encryption, MessagingNode
 from reliable_channel.records import ChannelRecord, Snapshot, rows_of
 from reliable_channel.types import ChannelId, ParticipantId
+from reliable_channel.volatile import VolatileStore
 
 _open_channels: WeakKeyDictionary[MessagingNode, set[ChannelId]] = WeakKeyDictionary()
 
@@ -57,7 +58,8 @@ async def create_reliable_channel(
         The channel, working. Close it, or use it as an async context manager.
 
     Raises:
-        ConfigurationError: An argument is unusable, or the kept state was made with other settings.
+        ConfigurationError: An argument is unusable, the kept state was made with other settings, or the
+            rate is limited and the channel's store would outlast what the node counts.
         ChannelExistsError: The channel is open already, on this node or this store.
         NodeError: The topic cannot be subscribed.
         StoreUnavailableError: The state cannot be read or written.
@@ -74,6 +76,7 @@ async def create_reliable_channel(
     sds = sds_config or node.sds_config
     segmentation = segmentation_config or node.segmentation_config
     store = store_of(node, sds, segmentation)
+    check_budget_lasts(node, store)
     opened = _open_channels.setdefault(node, set())
     if channel_id in opened:
         raise ChannelExistsError(channel_id)
@@ -157,6 +160,28 @@ def store_of(node: MessagingNode, sds: SdsConfig, segmentation: SegmentationConf
     return given[0] if given else node.store
 
 
+def check_budget_lasts(node: MessagingNode, store: ChannelStore) -> None:
+    """Refuse a store that outlasts the node's, where the node counts what it transmits.
+
+    The next node, or another one, has the same membership, and would not know of what went out; nor does
+    the channel's store keep other nodes away, as the node's does. Stores in memory end with the process: to
+    keep the one that counts for the next node is up to whoever made it.
+
+    Raises:
+        ConfigurationError: The channel's store is not the node's, which is in memory.
+    """
+    if not node.epoch_budget.enabled or store is node.store:
+        return
+    given = node.sds_config.persistence or node.segmentation_config.persistence
+    outlasts = given is None or not isinstance(store, VolatileStore)
+    if outlasts and isinstance(node.store, VolatileStore):
+        text = (
+            "the node has a rate limit and counts in memory, but the channel has a store of its own; "
+            "give the node that store too: NodeConfig(sds_config=SdsConfig(persistence=store))"
+        )
+        raise ConfigurationError(text)
+
+
 async def budget_of(
     node: MessagingNode,
     store: ChannelStore,
@@ -164,7 +189,7 @@ async def budget_of(
     narrower: RateLimitConfig | None,
 ) -> ChannelBudget:
     """Return a channel's share of the node's epoch budget, with its own ledger where it has one."""
-    # A channel with a store of its own keeps the node's ledger there as well.
+    # A channel with a store of its own keeps the node's ledger there as well, after the node's store did.
     known = node.epoch_budget.epoch
     node.epoch_budget.absorb(await store.load_ledger(node.epoch_budget.scope))
     now = node.clock.now_ns()

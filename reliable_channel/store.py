@@ -1,6 +1,6 @@
 """What a channel needs of the place where its state is kept, as a Protocol.
 
-Implementations live in ``persistence``, or are the user's own. Nothing here does anything.
+Implementations live in ``persistence``, or are the user's own. Nothing here keeps anything.
 
 Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 """
@@ -71,15 +71,24 @@ class ChannelStore(Protocol):
         """Forget everything about a channel."""
 
 
+def lease_of(scope: str) -> str:
+    """Return what is leased with a ledger: one name for all of nodes, whatever the length of their epochs.
+
+    A store is one membership's, and that has one period: nodes that disagree about it are two nodes that spend.
+    """
+    kind = scope.partition(":")[0]
+    return kind if kind == "node" else scope
+
+
 @runtime_checkable
 class LedgerLeases(Protocol):
     """What a store may offer besides: that only one node counts in a ledger, whichever process it is in.
 
-    Where a store does not, its user has to see to it.
+    Ledgers of which `lease_of` is the same are taken together. Where a store offers nothing, its user has to see to it.
     """
 
     async def acquire_ledger(self, scope: str) -> None:
-        """Take a ledger; the lease ends with the process, or with the closing of the store.
+        """Take a ledger, and those that go with it; the lease ends with the process, or with the closing of the store.
 
         Raises:
             BudgetInUseError: Somebody else counts in it.
@@ -87,4 +96,4 @@ class LedgerLeases(Protocol):
         """
 
     async def release_ledger(self, scope: str) -> None:
-        """Give the ledger back; harmless when it is not held."""
+        """Give back what `acquire_ledger` took; harmless when it is not held."""

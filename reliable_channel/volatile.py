@@ -25,6 +25,7 @@ from reliable_channel.records import (
     RecordKey,
     Snapshot,
 )
+from reliable_channel.store import lease_of
 from reliable_channel.types import SECOND, ChannelId, Nanoseconds
 
 MAX_EVENTS: Final = 100_000
@@ -146,20 +147,21 @@ class VolatileStore:
         return self._ledgers.get(scope)
 
     async def acquire_ledger(self, scope: str) -> None:
-        """Take a ledger for one node.
+        """Take a ledger, and those that go with it, for one node.
 
         Raises:
-            BudgetInUseError: It is taken already.
+            BudgetInUseError: They are taken already.
             StoreClosedError: The store is not open.
         """
         self._check_open()
-        if scope in self._counted_in:
+        lease = lease_of(scope)
+        if lease in self._counted_in:
             raise BudgetInUseError(scope)
-        self._counted_in.add(scope)
+        self._counted_in.add(lease)
 
     async def release_ledger(self, scope: str) -> None:
         """Give the ledger back; harmless when it is not held."""
-        self._counted_in.discard(scope)
+        self._counted_in.discard(lease_of(scope))
 
     async def purge_channel(self, channel_id: ChannelId) -> None:
         """Forget everything about a channel but its ledger: what was transmitted stays transmitted.

@@ -17,8 +17,9 @@ this exceed the limit, transmissions whose outcome is open at the boundary are h
 epoch until `confirm` or `release`, for that one epoch at most: a lost report must not cost budget
 for ever. Only a confirmation that comes later still can overshoot, and leaves that much less.
 The record says how many are open, since a node goes on with what it was given when the process
-dies: those, which nobody will report, are held in the same way. It is their number, not the largest
-that there can be, so that an end in good order costs nothing.
+dies: those, which nobody will report, are held against the epoch right after theirs, and against no
+later one. It is their number, not the largest that there can be, so that an end in good order costs
+nothing. What this process has open may still be reported, so it is held after any silence.
 
 **Shares.** A tenth (at least 1) is kept for syncs, a fifth (at least 1) for retransmissions and
 repair answers, the rest for fresh data. A share is kept *while* its class has something waiting,
@@ -142,6 +143,7 @@ class EpochRateLimiter:
         self._used = restored.used if restored else 0
         self._used_by = [0] * len(TrafficClass)
         self._in_flight = restored.in_flight if restored else 0  # of this epoch, outcome open
+        self._left_open = self._in_flight  # of those, by a process that reports nothing any more
         self._held = restored.held if restored else 0  # of the one before, outcome open
         self._held_epoch = -1
 
@@ -364,15 +366,15 @@ class EpochRateLimiter:
     def absorb(self, record: LedgerRecord | None) -> None:
         """Count what another store has kept of this ledger; the larger (epoch, used) stands.
 
-        What either says is open may be open.
+        Where that is the record, what it says is open adds to what is open here; else it says nothing.
         """
         if record is None or (record.epoch, record.used) <= (self._epoch, self._used):
             return
         if record.epoch > self._epoch:
-            self._held, self._held_epoch = self._in_flight, self._epoch
-            self._in_flight = 0
+            self._hold_open(record.epoch)
         self._epoch, self._used = record.epoch, record.used
         self._in_flight += record.in_flight
+        self._left_open += record.in_flight
         self._held += record.held
 
     def record(self) -> LedgerRecord:
@@ -402,14 +404,20 @@ class EpochRateLimiter:
                 line.lapse(asked_before)
 
     def _begin_epoch(self, now: Nanoseconds) -> None:
-        self._held, self._held_epoch = self._in_flight, self._epoch
-        self._in_flight = 0
+        self._hold_open(now // self._period)
         self._epoch = now // self._period
         self._opened = self._clock - now % self._period
         self._used = 0
         self._used_by = [0] * len(TrafficClass)
         for line in self._lines:
             line.begin_epoch(self._held_epoch, self._clock)
+
+    def _hold_open(self, epoch: int) -> None:
+        """Hold what is open against a new epoch, but for what was left so before the previous one."""
+        is_next = epoch == self._epoch + 1
+        self._held = self._in_flight if is_next else max(0, self._in_flight - self._left_open)
+        self._held_epoch = self._epoch
+        self._in_flight = self._left_open = 0
 
     def _is_guarded(self, now: Nanoseconds) -> bool:
         """Return whether a boundary is too near, by the clock: also while it is behind."""

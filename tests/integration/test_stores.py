@@ -31,6 +31,7 @@ from reliable_channel import (
     ChannelExistsError,
     ChannelFailedError,
     MessageReceivedEvent,
+    RateLimitConfig,
     ReliableChannel,
     SdsConfig,
     SendOutcomeUnknownError,
@@ -615,6 +616,43 @@ async def send_when_possible(channel: ReliableChannel, payload: bytes) -> str:
             return await channel.send(payload)
         except StoreUnavailableError:
             await asyncio.sleep(0)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+async def test_a_node_whose_budget_was_taken_has_to_be_made_again(postgres_url: str) -> None:
+    """Its channels end, and so does what is opened on it later, also when the other node has gone."""
+    async with SqlStore(postgres_url) as store, SqlStore(postgres_url) as other:
+        config = NodeConfig(
+            transport=NETWORK,
+            sds_config=SdsConfig(persistence=store),
+            rate_limit_config=RateLimitConfig(enabled=True),
+        )
+        async with await create_node(config) as node:
+            async with await create_reliable_channel(node, "room", TOPIC, "alice") as channel:
+                await channel.send(b"before")
+                await asyncio.to_thread(hang_up, postgres_url)
+                await other.acquire_ledger("node:600")
+                await check_failed(channel, "'node:600' is in use")
+            await other.release_ledger("node:600")
+            async with await create_reliable_channel(node, "room", TOPIC, "alice") as channel:
+                await check_failed(channel, "'node:600' is in use")
+        async with (
+            await create_node(config) as node,
+            await create_reliable_channel(node, "room", TOPIC, "alice") as channel,
+        ):
+            await soon(channel.send(b"after"))
+
+
+async def check_failed(channel: ReliableChannel, why: str) -> None:
+    """Send until the channel has ended, and compare the reason."""
+
+    async def send() -> None:
+        while True:
+            await send_when_possible(channel, b"more")
+
+    with pytest.raises(ChannelFailedError, match=why):
+        await asyncio.wait_for(send(), SILENCE_S)
 
 
 @pytest.mark.real

@@ -10,7 +10,13 @@ import pytest
 from api.observed_store import ObservedStore
 from persistence import MemoryStore
 from persistence.testing import sample_records, written
-from reliable_channel import ChannelExistsError, StoreUnavailableError
+from reliable_channel import (
+    BudgetInUseError,
+    ChannelExistsError,
+    RateLimitConfig,
+    StoreUnavailableError,
+)
+from reliable_channel.budget import acquire_budget, release_budget
 from reliable_channel.errors import StoreError
 from reliable_channel.ports import ChannelStore
 from reliable_channel.records import Changes, EventRecord, LedgerRecord
@@ -18,6 +24,7 @@ from reliable_channel.types import ChannelId
 from reliable_channel.volatile import VolatileStore
 
 ROOM = ChannelId("room")
+LIMITED = RateLimitConfig(enabled=True)
 
 
 @dataclass
@@ -73,6 +80,19 @@ async def test_calls_are_passed_on_and_told() -> None:
         ("purged", ROOM),
         ("released", ROOM),
     ]
+
+
+async def test_budgets_are_leased_through_it() -> None:
+    """As a node on the store itself would: two services must not spend one budget."""
+    inner = MemoryStore()
+    await inner.open()
+    store: ChannelStore = ObservedStore(inner, Notes())
+    budget = await acquire_budget(LIMITED, store, now=0)
+    with pytest.raises(BudgetInUseError):
+        await inner.acquire_ledger("node:600")
+    await release_budget(budget, store)
+    await inner.acquire_ledger("node:600")
+    await inner.close()
 
 
 async def test_a_failure_is_told_and_raised() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +162,9 @@ async def test_two_nodes_do_not_spend_one_budget_twice() -> None:
     async with await create_node(config) as node:
         with pytest.raises(BudgetInUseError, match="'node:600' is in use on this store"):
             await create_node(config)
+        faster = replace(LIMITED, epoch_period_sec=601)
+        with pytest.raises(BudgetInUseError, match="'node:601' is in use on this store"):
+            await create_node(replace(config, rate_limit_config=faster))
         without = node_config(sds_config=SdsConfig(persistence=store))
         async with await create_node(without), await create_node(without):
             pass

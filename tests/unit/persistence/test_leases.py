@@ -158,7 +158,7 @@ async def test_a_budget_is_counted_in_by_one_process(store: SqlStore, url: str) 
             await store.acquire_ledger("node:600")
         assert "\n" not in str(refused.value)
         assert "'node:600'" in str(refused.value)
-        await store.acquire_ledger("node:60")
+        await store.acquire_ledger("channel:room:600")
         process.kill()
         process.wait()
         began = time.monotonic()
@@ -182,6 +182,18 @@ async def test_a_budget_is_counted_in_by_one_node(store: SqlStore, url: str) -> 
         await other.acquire_ledger("node:600")
     await store.acquire_ledger("node:600")
     assert inspect_store(url).channels == ()
+
+
+async def test_one_node_counts_whatever_the_length_of_its_epochs(store: SqlStore, url: str) -> None:
+    """One database is one membership's, and that has one period."""
+    await store.acquire_ledger("node:600")
+    async with SqlStore(url) as other:
+        for nodes in (store, other):
+            with pytest.raises(BudgetInUseError, match="'node:601'"):
+                await nodes.acquire_ledger("node:601")
+        await other.acquire_ledger("channel:room:601")
+        await store.release_ledger("node:600")
+        await other.acquire_ledger("node:601")
 
 
 async def test_a_process_that_ends_without_closing_is_followed(store: SqlStore, url: str) -> None:
@@ -369,8 +381,20 @@ async def test_a_budget_that_was_taken_over_is_counted_in_no_more(
         await other.acquire_ledger("node:600")
         with pytest.raises(BudgetInUseError, match="'node:600' is in use"):
             await store.commit("", written([replace(ours, used=2)]))
-        await store.commit("", written([replace(ours, scope="node:60")]))
+        await store.commit("", written([replace(ours, scope="channel:room:600")]))
     assert await store.load_ledger("node:600") == ours
+
+
+@postgresql
+async def test_a_budget_that_was_taken_over_with_other_epochs_is_counted_in_no_more(
+    store: SqlStore, url: str
+) -> None:
+    await store.acquire_ledger("node:600")
+    hang_up(url)
+    async with SqlStore(url) as other:
+        await other.acquire_ledger("node:601")
+        with pytest.raises(BudgetInUseError, match="'node:600' is in use"):
+            await store.commit("", written([LedgerRecord(scope="node:600", epoch=1, used=1)]))
 
 
 @postgresql

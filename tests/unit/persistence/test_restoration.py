@@ -104,7 +104,7 @@ async def test_budgets_of_the_future_can_be_forgotten(url: str) -> None:
 async def test_a_budget_in_use_is_refused_and_not_marked(url: str) -> None:
     async with SqlStore(url) as store:
         await store.commit("", written([LedgerRecord(scope="node:600", epoch=1, used=1)]))
-        for scope in ("node:600", "node:60"):
+        for scope in ("node:600", "node:60", "node:7"):
             await store.acquire_ledger(scope)
             with pytest.raises(BudgetInUseError):
                 await mark_restored(url, epoch_periods=[60])

@@ -32,6 +32,7 @@ from reliable_channel import (
 )
 from reliable_channel.events import EVENT_NAMES
 from reliable_channel.manager import store_of
+from reliable_channel.ports import ChannelStore
 from reliable_channel.records import LedgerRecord, key_of
 from reliable_channel.types import SECOND
 from reliable_channel.volatile import VolatileStore
@@ -272,6 +273,43 @@ async def test_two_different_stores_are_refused() -> None:
             )
         assert_one_clear_line(caught.value)
         assert await is_usable(node)
+
+
+IN_MEMORY, DURABLE = VolatileStore, FailingStore
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_channel", "limited", "is_refused"),
+    [
+        (None, DURABLE, True, True),
+        (None, IN_MEMORY, True, True),
+        (IN_MEMORY, DURABLE, True, True),
+        (None, None, True, False),
+        (None, DURABLE, False, False),
+        (IN_MEMORY, IN_MEMORY, True, False),
+        (DURABLE, None, True, False),
+        (DURABLE, IN_MEMORY, True, False),
+        (DURABLE, DURABLE, True, False),
+    ],
+)
+@virtual_time
+async def test_a_budget_is_not_kept_for_a_shorter_time_than_channels(
+    *,
+    of_node: type[ChannelStore] | None,
+    of_channel: type[ChannelStore] | None,
+    limited: bool,
+    is_refused: bool,
+) -> None:
+    """A node in memory forgets what channels with a database transmitted, and nobody else knows of it."""
+    sds = SdsConfig(persistence=of_node() if of_node else None)
+    limit = RateLimitConfig(enabled=limited)
+    settings = {"sds_config": SdsConfig(persistence=of_channel())} if of_channel else {}
+    async with await open_node(sds_config=sds, rate_limit_config=limit) as node:
+        if is_refused:
+            with pytest.raises(ConfigurationError, match="give the node that store") as caught:
+                await open_channel(node, **settings)
+            assert_one_clear_line(caught.value)
+        assert await is_usable(node, **({} if is_refused else settings))
 
 
 @pytest.mark.parametrize(
@@ -580,7 +618,8 @@ async def test_a_budget_that_is_ahead_in_the_channels_store_is_warned_of(
     epoch = virtual_clock().now_ns() // (600 * SECOND) + 288
     ledger = LedgerRecord(scope=scope, epoch=epoch, used=1)
     await store.commit("", {(LedgerRecord, key_of(ledger)): ledger})
-    async with await open_node(rate_limit_config=limit) as node:
+    of_node = SdsConfig(persistence=VolatileStore())
+    async with await open_node(sds_config=of_node, rate_limit_config=limit) as node:
         settings = {"rate_limit_config": limit, "sds_config": SdsConfig(persistence=store)}
         async with await open_channel(node, **settings):
             pass

@@ -202,6 +202,38 @@ class TestLedger:
         assert limiter.remaining(END) == 4
         assert limiter.remaining(END + PERIOD) == 10
 
+    def test_what_was_open_when_the_process_died_costs_no_later_epoch_than_the_next(self) -> None:
+        before = limiter_of(10)
+        drain(before, "a", SYNC)
+        assert limiter_of(10, restored=before.record()).remaining(END) == 0
+        assert limiter_of(10, restored=before.record()).remaining(END + PERIOD) == 10
+        absorbed = limiter_of(10)
+        absorbed.absorb(before.record())
+        assert absorbed.remaining(END + PERIOD) == 10
+
+    def test_what_is_open_here_is_held_after_any_silence(self) -> None:
+        """Unlike what a dead process left open it can still be reported, and counts then."""
+        before = limiter_of(10)
+        spend(before, 1)
+        before.admit("a", SYNC, START)
+        limiter = limiter_of(10, restored=before.record())
+        ours = limiter.admit("a", SYNC, START)
+        assert ours == EPOCH
+        assert limiter.remaining(END + PERIOD) == 9
+        assert limiter.confirm(ours, END + PERIOD)
+        assert limiter.remaining(END + PERIOD) == 9
+        assert limiter.admit("a", SYNC, END + PERIOD) == EPOCH + 2
+        assert limiter.remaining(END + 5 * PERIOD) == 9
+
+    def test_a_later_epoch_of_another_store_is_held_for_like_one_of_the_clock(self) -> None:
+        before = limiter_of(10)
+        before.admit("a", SYNC, START)
+        for later, left in ((1, 7), (2, 8)):
+            limiter = limiter_of(10, restored=before.record())
+            assert limiter.admit("a", SYNC, START) == EPOCH
+            limiter.absorb(LedgerRecord(scope="node", epoch=EPOCH + later, used=1))
+            assert limiter.remaining(START + later * PERIOD) == left
+
     def test_what_was_held_when_the_process_died_still_is(self) -> None:
         before = limiter_of(10)
         drain(before, "a", SYNC)
