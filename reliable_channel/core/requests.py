@@ -17,8 +17,8 @@ from typing import Final
 
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import HashPair
+from reliable_channel.core.sds.repair import RepairRequest
 from reliable_channel.core.sds.rounds import RetransmissionRound
-from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
@@ -86,7 +86,7 @@ class OutgoingSegment:
     pair: HashPair = (0, 0)
     made_known: bool = False
     settled: tuple[MessageId, ...] = ()
-    asked: tuple[HistoryEntry, ...] = ()
+    asked: tuple[RepairRequest, ...] = ()
     in_flight: bool = False
     queued: bool = False
     propagated: bool = False
