@@ -35,7 +35,7 @@ class Backend(Protocol):
     mendable: ClassVar[frozenset[str]]
     """States (SQLSTATE) of refusals that whoever runs the database can undo; the same call works after that."""
 
-    patience_s: ClassVar[float | None]
+    patience_s: float | None
     """How long a job may take before ``hang_up_if_silent``, seconds; None: it is not asked."""
 
     def engine(self) -> Engine:

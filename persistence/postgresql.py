@@ -65,7 +65,6 @@ class PostgresqlBackend:
     )
     read_options: ClassVar[dict[str, str]] = {"isolation_level": "REPEATABLE READ"}
     write_options: ClassVar[dict[str, str]] = {}
-    patience_s: ClassVar[float | None] = PATIENCE_S
     mendable: ClassVar[frozenset[str]] = frozenset({"42501", "42P01", "3F000"})
     """Insufficient privilege, undefined table, invalid schema name."""
 
@@ -76,6 +75,7 @@ class PostgresqlBackend:
             problem = f"busy_timeout_ms must be from 0 to {MAX_BUSY_TIMEOUT_MS}"
             raise ConfigurationError(problem)
         self._busy_timeout_ms = busy_timeout_ms
+        self.patience_s = None if self._waits_for_ever() else PATIENCE_S
         self._sessions = Sessions()
 
     def engine(self) -> Engine:
@@ -162,6 +162,13 @@ class PostgresqlBackend:
         """Say whether the server said so, in a session that goes on."""
         has_answered = getattr(getattr(error, "orig", None), "sqlstate", None) is not None
         return has_answered and not self.is_broken(connection)
+
+    def _waits_for_ever(self) -> bool:
+        """Say whether a connection may take as long as it likes: then nobody can tell that there is no answer."""
+        try:
+            return int(float(str(self._url.query.get("connect_timeout", CONNECT_TIMEOUT_S)))) <= 0
+        except (ValueError, OverflowError):
+            return False  # the driver refuses it
 
     def _connect_args(self) -> dict[str, Any]:
         """Return options of the driver that the URL does not give."""

@@ -65,9 +65,9 @@ class SqliteBackend:
     # The write lock at once: SQLite does not wait where a read lock has to become one.
     write_options: ClassVar[dict[str, str]] = {"begin": "BEGIN IMMEDIATE"}
     mendable: ClassVar[frozenset[str]] = frozenset()
-    patience_s: ClassVar[float | None] = None
 
     def __init__(self, url: str, *, synchronous: Synchronous, busy_timeout_ms: int) -> None:
+        self.patience_s: float | None = None
         self.name, options = _parse(url)
         self._synchronous = options.get("synchronous", synchronous)
         timeout = options.get("busy_timeout_ms", str(busy_timeout_ms))

@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Watch:
-    """A watch over one thread.
+    """A watch over one thread; one at a time asks.
 
     Args:
         patience_s: How long a job may take before we ask, seconds; None: as long as it likes.
@@ -30,6 +30,7 @@ class Watch:
         self._began: float | None = None
         self._last: Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._asker: Thread | None = None
 
     @contextmanager
     def job(self) -> Iterator[None]:
@@ -56,6 +57,12 @@ class Watch:
             return
         left = patience_s if began is None else began + patience_s - time.monotonic()
         if left <= 0:
-            Thread(target=self._ask, name="reliable-channel-watch", daemon=True).start()
+            self._have_asked()
             left = patience_s
         self._wait(left)
+
+    def _have_asked(self) -> None:
+        """Have somebody ask, unless somebody still waits for an answer."""
+        if self._asker is None or not self._asker.is_alive():
+            self._asker = Thread(target=self._ask, name="reliable-channel-watch", daemon=True)
+            self._asker.start()

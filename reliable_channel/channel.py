@@ -58,7 +58,10 @@ logger = logging.getLogger("reliable_channel.channel")
 CLOSE_COMMIT_SEC: Final = 30.0
 """How long a close waits for a commit that is under way."""
 
-CLOSE_RELEASE_SEC: Final = 5.0
+CLOSE_SETTLE_SEC: Final = 2.0
+"""How long it then waits for the store to keep what came of transmissions that were under way."""
+
+CLOSE_RELEASE_SEC: Final = 3.0
 """How long it then waits for the store to take the channel back."""
 
 
@@ -296,7 +299,9 @@ class ReliableChannel:
         to wait for its end.
 
         Raises:
-            ReliableChannelError: Node or store failed, or the store did not end within 35 s what it was doing;
+            StoreOutcomeUnknownError: The store did not end what it was doing within the 35 s that a close waits for
+                it in all: some of it may be stored. Everything is released all the same.
+            ReliableChannelError: Node or store failed, or the store did not take the channel back within that time;
                 everything is released all the same.
 
         Spec: RELIABLE-CHANNEL-API, closeChannel.
@@ -400,7 +405,7 @@ class ReliableChannel:
             steps.callback(self._end_waiting, ChannelClosedError(self.channel_id))
             steps.callback(self._machine.budget.close)
             steps.callback(self._unwatch)
-            steps.push_async_callback(self._release)
+            steps.push_async_exit(self._release)
             steps.push_async_callback(self._settle_budget)
             steps.push_async_callback(self._stop_workers)
             if self._subscription is not None:
@@ -426,18 +431,27 @@ class ReliableChannel:
         ledgers = self._publisher.settle()
         if ledgers:
             with suppress(StoreError, TimeoutError):  # the next opening takes them for open
-                async with asyncio.timeout(CLOSE_RELEASE_SEC):
+                async with asyncio.timeout(CLOSE_SETTLE_SEC):
                     await self._committer.commit_ledgers(ledgers)
 
-    async def _release(self) -> None:
-        """Give the channel back.
+    async def _release(
+        self,
+        kind: type[BaseException] | None,
+        earlier: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the channel back; that this fails is not said where more is wrong with the store already.
 
         Raises:
-            StoreUnavailableError: The store is busy; it takes the channel back when it can.
+            StoreError: The store cannot; or it is busy, and takes the channel back when it can.
         """
         try:
             async with asyncio.timeout(CLOSE_RELEASE_SEC):
                 await self._store.release_channel(self.channel_id)
-        except TimeoutError as error:
+        except (StoreError, TimeoutError) as error:
+            if isinstance(earlier, StoreOutcomeUnknownError):
+                return
+            if isinstance(error, StoreError):
+                raise
             text = f"channel {self.channel_id!r}: the store is still busy with it; it cannot be opened before that ends"
             raise StoreUnavailableError(text) from error

@@ -18,9 +18,8 @@ from typing import Final, TypeAlias
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.rate_limit import Admission, ChannelBudget, TrafficClass
 from reliable_channel.core.requests import OutgoingSegment, Request
-from reliable_channel.core.sds.repair import RepairAnswer
+from reliable_channel.core.sds.repair import RepairAnswer, RepairRequest
 from reliable_channel.core.timers import Timers
-from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, Nanoseconds, RequestId
 
 QUEUE_TIMER: Final = ("queue", "")
@@ -34,7 +33,7 @@ class SyncTurn:
     """It breaks a silence; nothing is owed."""
     named: tuple[MessageId, ...] = ()
     """Owed ids that it settled, to be owed again should it fail."""
-    asked: tuple[HistoryEntry, ...] = ()
+    asked: tuple[RepairRequest, ...] = ()
     """Repair requests that it made, to be made again should it fail."""
 
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.bloom import HashPair
+from reliable_channel.core.sds.repair import RepairRequest
 from reliable_channel.core.sds.rounds import RetransmissionRound
-from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AcknowledgementRecord, OutgoingRecord, RequestRecord
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
@@ -86,7 +86,7 @@ class OutgoingSegment:
     pair: HashPair = (0, 0)
     made_known: bool = False
     settled: tuple[MessageId, ...] = ()
-    asked: tuple[HistoryEntry, ...] = ()
+    asked: tuple[RepairRequest, ...] = ()
     in_flight: bool = False
     queued: bool = False
     propagated: bool = False
@@ -120,7 +120,7 @@ class OutgoingSegment:
         return SegmentState.IN_FLIGHT if self.in_flight else SegmentState.QUEUED
 
     def record(self, deadline_ns: Nanoseconds | None = None) -> OutgoingRecord:
-        """Return its row.
+        """Return its row; it counts no transmissions that the node has just refused.
 
         Args:
             deadline_ns: When its timer would end if the node reported at once; None where that is known.
@@ -132,7 +132,7 @@ class OutgoingSegment:
             lamport_timestamp=self.lamport,
             history=self.history,
             propagated=self.propagated,
-            transmissions=self.transmissions,
+            transmissions=self.transmissions - self.failures,
             retransmissions=self.retransmissions,
             deadline_ns=self.deadline_ns if deadline_ns is None else deadline_ns,
             passed=self.passed,

@@ -44,7 +44,7 @@ from reliable_channel.records import (
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
 
 FORGIVING: Final = 2
-"""Transmissions of a segment that may go unconfirmed, as a multiple of those that it has."""
+"""Transmissions of a segment that may go unconfirmed, as a multiple of those that it has; after that it may be out."""
 
 BODY_PARTS: Final = ("message", "header", "content")
 """The rows of a full message in the order of their bytes: one as it came, or two of ours."""
@@ -164,14 +164,13 @@ def restore_segments(
     A transmission that the node did not report counts as not made, but not for ever: who crashes whenever it sends
     would do so without end.
     """
-    forgiving = FORGIVING * (max_retransmissions + 1)
     bodies: dict[tuple[MessageId, str], bytes] = {
         (row.message_id, row.part): row.data for row in rows_of(snapshot, BodyRecord)
     }
     for row in sorted(rows_of(snapshot, OutgoingRecord), key=lambda item: item.segment_index):
         request = requests[row.request_id]
         unconfirmed = row.in_flight or not row.deadline_ns
-        not_made = unconfirmed and row.transmissions <= forgiving
+        not_made = unconfirmed and row.transmissions <= forgiven(max_retransmissions)
         request.segments.append(
             OutgoingSegment(
                 request=request,
@@ -192,6 +191,11 @@ def restore_segments(
             )
         )
         request.propagated += row.propagated
+
+
+def forgiven(max_retransmissions: int) -> int:
+    """Return how many transmissions of a segment may go unconfirmed."""
+    return FORGIVING * (max_retransmissions + 1)
 
 
 def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
@@ -215,15 +219,16 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run on.
 
     What went unconfirmed more than once waits as long as for an acknowledgement: a process that is restarted all the
-    time must not flood the network.
+    time must not flood the network. What did so too often may be out: its acknowledgement is waited for, and that ends.
 
     Parity is made anew while not all data is propagated.
     """
     outgoing.book.open(request)
     if request.acknowledged:
         request.heard_ns = now
+    often = forgiven(outgoing.state.sds.max_retransmissions)
     for segment in request.segments:
-        if request.anybody_has(segment.index):
+        if request.anybody_has(segment.index) or segment.transmissions > often:
             outgoing.outcomes.propagated(segment, now)
         if segment.propagated:
             if not request.is_final:

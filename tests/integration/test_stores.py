@@ -239,7 +239,7 @@ async def test_a_server_that_goes_silent_is_given_up_and_found_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its network acknowledges everything, so that only who asks it can tell; a close ends, too."""
-    monkeypatch.setattr(PostgresqlBackend, "patience_s", 0.2)
+    monkeypatch.setattr("persistence.postgresql.PATIENCE_S", 0.2)
     async with Middleman(cluster.url) as between:
         url = f"{between.url}?connect_timeout=2"
         async with SqlStore(url) as store:
@@ -267,7 +267,7 @@ async def test_a_server_that_answers_is_waited_for(
     postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long a lock is held: whoever asks is answered."""
-    monkeypatch.setattr(PostgresqlBackend, "patience_s", 0.01)
+    monkeypatch.setattr("persistence.postgresql.PATIENCE_S", 0.01)
     asked = threading.Semaphore(0)
     ask = PostgresqlBackend.hang_up_if_silent
 

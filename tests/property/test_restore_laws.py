@@ -145,7 +145,11 @@ def durable(receiver: Participant) -> dict[str, Any]:
             for item in receiver.machine.gaps.missing.messages.values()
         },
         "asked for": {
-            key: (item.next_ns, item.asked, item.deferred)
+            key: (
+                receiver.machine.state.timers.deadline(("request", key)),
+                item.asked,
+                item.deferred,
+            )
             for key, item in receiver.machine.state.repairs.requests.items()
         },
         "rows": {

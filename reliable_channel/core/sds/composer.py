@@ -13,6 +13,7 @@ from reliable_channel.core.dispatch import ParityTurn, SyncTurn
 from reliable_channel.core.hashing import keccak256_parts
 from reliable_channel.core.requests import OutgoingSegment
 from reliable_channel.core.sds.causal import IdRing
+from reliable_channel.core.sds.repair import RepairRequest
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.records import BodyRecord
@@ -45,9 +46,11 @@ class MessageComposer:
             self.passing.add(segment.message_id)
         else:
             history = self.state.log.dispatch_history(segment.history)
-            message = self.causal_message(segment.message_id, segment.lamport, history)
+            segment.asked = self.state.repairs.take(self.state.now)
+            message = self.causal_message(
+                segment.message_id, segment.lamport, history, segment.asked
+            )
             segment.settled = self.settle(entry.message_id for entry in history)
-            segment.asked = message.repair_request
         header = message.encode()
         self.state.outbox.put(BodyRecord(message_id=segment.message_id, part="header", data=header))
         return header
@@ -67,9 +70,9 @@ class MessageComposer:
         sync_ns = state.sync.next_sync_ns(now)
         message_id = keccak256_parts(state.sender_id.encode(), str(sync_ns).encode()).hex()
         history = state.log.entries(named)
-        message = self.causal_message(message_id, state.next_lamport(now), history)
+        turn.asked = state.repairs.take(state.now)
+        message = self.causal_message(message_id, state.next_lamport(now), history, turn.asked)
         turn.named = self.settle(named)
-        turn.asked = message.repair_request
         self.passing.add(message_id)
         return message.encode()
 
@@ -80,7 +83,11 @@ class MessageComposer:
     # -- messages ---------------------------------------------------------------------------------
 
     def causal_message(
-        self, message_id: MessageId, lamport: int, history: tuple[HistoryEntry, ...]
+        self,
+        message_id: MessageId,
+        lamport: int,
+        history: tuple[HistoryEntry, ...],
+        asked: Iterable[RepairRequest],
     ) -> SdsMessage:
         """Return an SDS message without content, but with all that content messages and syncs say.
 
@@ -93,7 +100,7 @@ class MessageComposer:
             lamport_timestamp=lamport,
             causal_history=history,
             bloom_filter=self.state.log.bloom_bytes(),
-            repair_request=self.state.repairs.take(self.state.now),
+            repair_request=tuple(request.entry for request in asked),
         )
 
     def plain_message(

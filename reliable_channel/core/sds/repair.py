@@ -89,7 +89,6 @@ class RepairRequest:
         entry: What a message of ours says to ask for it.
         delay_ns: T_req after it was found missing.
         repeat_ns: From our first request to the second; it doubles with each.
-        next_ns: When we ask for it next.
         asked: Messages of ours that asked for it.
         deferred: Times that others' requests put it off since we last asked.
         is_kept: It has a row; without one it was neither asked for nor put off.
@@ -98,7 +97,6 @@ class RepairRequest:
     entry: HistoryEntry
     delay_ns: Nanoseconds
     repeat_ns: Nanoseconds
-    next_ns: Nanoseconds
     asked: int = 0
     deferred: int = 0
     is_kept: bool = False
@@ -149,9 +147,8 @@ class RepairRequests:
         # By T_max an answer has come, if there is one; after that the distance doubles each time.
         repeat_ms = min(2 * delay_ms, self.config.repair_t_max_ms)
         entry = HistoryEntry(message_id, None, sender_id)
-        request = RepairRequest(entry, delay_ms * MS, repeat_ms * MS, now + delay_ms * MS)
-        self.requests[message_id] = request
-        self.timers.set(("request", message_id), request.next_ns)
+        self.requests[message_id] = RepairRequest(entry, delay_ms * MS, repeat_ms * MS)
+        self.timers.set(("request", message_id), now + delay_ms * MS)
 
     def restore(self, records: Iterable[AskedRecord], now: Nanoseconds) -> None:
         """Go on asking for ids where it was, once what is missing was taken back.
@@ -169,16 +166,16 @@ class RepairRequests:
             request.is_kept = True
             # No wait is longer, unless the clock was set back.
             longest = max(request.repeat_ns << request.asked, self.config.repair_t_max_ms * MS)
-            request.next_ns = min(record.next_ns, now + longest)
-            self.timers.set(("request", record.message_id), request.next_ns)
+            self.timers.set(("request", record.message_id), min(record.next_ns, now + longest))
 
     def keep(self, request: RepairRequest) -> None:
-        """Write the row of a request."""
+        """Write the row of a request; one that is ripe is due at any time."""
         request.is_kept = True
+        message_id = request.entry.message_id
         self.outbox.put(
             AskedRecord(
-                message_id=request.entry.message_id,
-                next_ns=request.next_ns,
+                message_id=message_id,
+                next_ns=self.timers.deadline(("request", message_id)) or 0,
                 asked=request.asked,
                 deferred=request.deferred,
             )
@@ -209,15 +206,14 @@ class RepairRequests:
         request.deferred += 1
         self.ripe.pop(message_id, None)
         key = ("request", message_id)
-        request.next_ns = max(now + wait, self.timers.deadline(key) or 0)
-        self.timers.set(key, request.next_ns)
+        self.timers.set(key, max(now + wait, self.timers.deadline(key) or 0))
         self.keep(request)
 
     def ripen(self, message_id: MessageId) -> None:
         """Let an id be asked for: its T_req has come."""
         self.ripe[message_id] = None
 
-    def take(self, now: Nanoseconds) -> tuple[HistoryEntry, ...]:
+    def take(self, now: Nanoseconds) -> tuple[RepairRequest, ...]:
         """Return what a message that goes out now asks for, earliest T_req first; it is asked for again later."""
         if not self.ripe:
             return ()
@@ -226,22 +222,24 @@ class RepairRequests:
             del self.ripe[message_id]
             request = self.requests[message_id]
             request.deferred = 0
-            request.next_ns = now + (request.repeat_ns << request.asked)
+            due_ns = now + (request.repeat_ns << request.asked)
+            self.timers.set(("request", message_id), due_ns)
             request.asked += 1
-            self.timers.set(("request", message_id), request.next_ns)
             self.keep(request)
-            taken.append(request.entry)
+            taken.append(request)
         return tuple(taken)
 
-    def put_back(self, entries: Iterable[HistoryEntry]) -> None:
-        """Take note that the message which asked for these did not go out."""
-        for entry in entries:
-            request = self.requests.get(entry.message_id)
-            if request is not None and entry.message_id not in self.ripe:
+    def put_back(self, taken: Iterable[RepairRequest]) -> None:
+        """Take note that the message which made these requests did not go out.
+
+        An id may have been forgotten meanwhile, and be missing again: that is another request, not made yet.
+        """
+        for request in taken:
+            message_id = request.entry.message_id
+            if self.requests.get(message_id) is request and message_id not in self.ripe:
                 request.asked -= 1
-                request.next_ns -= request.repeat_ns << request.asked
-                self.timers.cancel(("request", entry.message_id))
-                self.ripe[entry.message_id] = None
+                self.timers.cancel(("request", message_id))
+                self.ripe[message_id] = None
                 self.keep(request)
 
 

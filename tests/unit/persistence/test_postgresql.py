@@ -125,6 +125,26 @@ async def test_a_server_that_does_not_answer_is_unavailable() -> None:
     assert "secret" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_watched"),
+    [
+        ("", True),
+        ("?connect_timeout=1", True),
+        ("?connect_timeout=600", True),
+        ("?connect_timeout=0", False),
+        ("?connect_timeout=-1", False),
+        ("?connect_timeout=0.9", False),  # the driver takes it for 0
+        ("?connect_timeout=soon", True),  # the driver refuses it, and the next
+        ("?connect_timeout=inf", True),
+    ],
+)
+def test_who_waits_for_ever_to_connect_asks_for_no_other_session(
+    options: str, *, is_watched: bool
+) -> None:
+    backend = PostgresqlBackend(f"postgresql+psycopg://h/d{options}", busy_timeout_ms=1)
+    assert (backend.patience_s is not None) is is_watched
+
+
 def test_settings_of_sqlite_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="synchronous"):
         open_store(NOWHERE, synchronous="NORMAL")

@@ -76,6 +76,34 @@ async def test_a_job_behind_one_that_was_given_up_is_watched_too() -> None:
 
 
 @pytest.mark.timeout(30)
+async def test_nobody_asks_while_somebody_waits_for_an_answer() -> None:
+    """What swallows the question may hold whoever asks for as long as it likes."""
+    asked, answer, end = Asked(), threading.Event(), threading.Event()
+    before = set(threading.enumerate())
+
+    def ask() -> None:
+        asked()
+        answer.wait()
+
+    watch = Watch(0.01, ask)
+
+    def job() -> None:
+        with watch.job():
+            end.wait()
+
+    with ThreadPoolExecutor(1) as worker, freed(answer, end):
+        watch.until(worker.submit(job))
+        await asyncio.wait_for(asked.questions.get(), 10)
+        for _ in range(3):
+            assert watch._timer is not None
+            watch._timer.cancel()
+            watch._look()
+        assert len(set(threading.enumerate()) - before) == 2, "who works, and who asks"
+        answer.set()
+        await asyncio.wait_for(asked.questions.get(), 10)
+
+
+@pytest.mark.timeout(30)
 async def test_it_ends_with_the_last_job_and_begins_again() -> None:
     asked = Asked()
     watch = Watch(0.01, asked)

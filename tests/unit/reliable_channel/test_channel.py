@@ -14,6 +14,7 @@ from reliable_channel import (
     ChannelFailedError,
     MessageEnvelope,
     NodeUnavailableError,
+    RateLimitConfig,
     ReliableChannelError,
     RequestFailedError,
     RequestNotFoundError,
@@ -384,6 +385,24 @@ async def test_a_close_does_not_wait_for_ever_for_the_store_to_take_the_channel_
         assert isinstance(closed, StoreUnavailableError)
         assert now_sec() == pytest.approx(CLOSE_RELEASE_SEC, abs=1)
         assert our_tasks() == []
+
+
+@virtual_time
+async def test_a_close_ends_in_time_and_first_says_what_may_have_been_stored() -> None:
+    """The store hangs in all that a close does, and there is a budget to settle."""
+    async with side("alice", rate_limit=RateLimitConfig(enabled=True)) as alice:
+        await alice.channel.send(b"x")
+        await asyncio.sleep(0.01)
+        alice.store.before_commit_sec = alice.store.release_sec = 1e9
+        sending = asyncio.create_task(alice.channel.send(b"y"))
+        await settle()
+        began = now_sec()
+        closed = await outcome(alice.channel.close())
+        assert isinstance(closed, StoreOutcomeUnknownError)
+        assert now_sec() - began <= 35
+        assert isinstance(await outcome(sending), SendOutcomeUnknownError)
+        assert our_tasks() == []
+        alice.store.before_commit_sec = alice.store.release_sec = 0.0
 
 
 @virtual_time

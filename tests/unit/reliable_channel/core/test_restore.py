@@ -263,6 +263,45 @@ def test_retransmissions_that_no_life_is_long_enough_to_confirm_come_to_an_end()
     assert min(later - sooner for sooner, later in pairwise(times)) >= 5 * SECOND
 
 
+def test_what_no_life_is_long_enough_to_see_reported_comes_to_an_end_too() -> None:
+    """It may be out: so it is waited for like what was reported, and so it ends."""
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x" * 150)
+    made = list(sender.transmissions)
+    raised: list[type] = []
+    for _ in range(100):
+        sender, more = live_on(sender, 1)
+        made += [item for item in more if item not in made]
+        raised += [type(event) for event in sender.events]
+    assert sender.request(request_id).state is RequestState.DELIVERY_ERROR
+    assert raised.count(MessageSentEvent) == 1
+    for number in (1, 2, 3):
+        times = [item.time_ns for item in made if item.segment_id == f"{request_id}:{number}"]
+        assert 6 < len(times) <= 9
+        assert min(later - sooner for sooner, later in pairwise(times[1:])) >= 5 * SECOND
+    assert sender.rows_of(OutgoingRecord) == []
+
+
+def test_an_ephemeral_message_that_no_life_is_long_enough_to_see_reported_counts_as_sent() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=2))
+    request_id = sender.send(b"x" * 150, ephemeral=True)
+    sender, made = live_on(sender, 100)
+    assert sender.request(request_id).state is RequestState.SENT
+    assert len([item for item in made if item.segment_id == f"{request_id}:1"]) <= 9
+
+
+def test_what_the_node_refused_is_not_out_however_often_it_was_tried() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_retransmissions=0))
+    request_id = sender.send(b"x")
+    for _ in range(5):
+        sender.failed()
+        sender.advance(10 * SECOND)
+    assert len(sender.copies(f"{request_id}:1")) > 3
+    again = sender.reopened()
+    assert again.of(MessageSentEvent) == []
+    assert again.sent_since(0) == [f"{request_id}:1"]
+
+
 def test_timers_kept_before_there_were_deadlines_begin_once() -> None:
     sender = alice()
     request_id = sender.send(b"x")

@@ -19,6 +19,7 @@ from reliable_channel.core.sds.repair import (
     REPAIR_ENTRIES,
     RepairAnswer,
     RepairAnswers,
+    RepairRequest,
     RepairRequests,
     answer_delay_ms,
     in_response_group,
@@ -29,7 +30,7 @@ from reliable_channel.core.timers import Timers
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.records import AskedRecord, RecordKey
 from reliable_channel.types import MS, Nanoseconds
-from tests.support.builders import ALICE, BOB, CAROL, NOW
+from tests.support.builders import ALICE, BOB, CAROL, DAY, NOW
 
 CONFIG = SdsConfig()
 T_MIN, T_MAX = CONFIG.repair_t_min_ms, CONFIG.repair_t_max_ms
@@ -50,7 +51,7 @@ def ripen(requests: RepairRequests, now: Nanoseconds) -> None:
         requests.ripen(str(key[1]))
 
 
-def take(requests: RepairRequests, now: Nanoseconds) -> tuple[HistoryEntry, ...]:
+def take(requests: RepairRequests, now: Nanoseconds) -> tuple[RepairRequest, ...]:
     """Return what a message asks for that goes out at a time."""
     ripen(requests, now)
     return requests.take(now)
@@ -119,7 +120,7 @@ def test_an_id_is_asked_for_from_t_req_on(requests: RepairRequests, timers: Time
     due = NOW + delay("m1")
     assert timers.next_deadline() == due
     assert take(requests, due - 1) == ()
-    assert take(requests, due) == (HistoryEntry("m1", None, BOB),)
+    assert [request.entry for request in take(requests, due)] == [HistoryEntry("m1", None, BOB)]
 
 
 def test_a_message_asks_for_at_most_3_ids_those_with_the_earliest_t_req(
@@ -129,7 +130,7 @@ def test_a_message_asks_for_at_most_3_ids_those_with_the_earliest_t_req(
     for message_id in ids:
         requests.want(message_id, None, NOW)
     late = NOW + T_MAX * MS
-    asked = [entry.message_id for entry in take(requests, late)]
+    asked = [request.entry.message_id for request in take(requests, late)]
     assert len(asked) == REPAIR_ENTRIES
     assert asked == sorted(ids, key=delay)[:REPAIR_ENTRIES]
     assert requests.is_due
@@ -175,7 +176,7 @@ def test_what_arrived_is_not_asked_for(requests: RepairRequests, timers: Timers)
     ripen(requests, NOW + T_MAX * MS)
     requests.forget("m1")
     requests.forget("m1")
-    assert [entry.message_id for entry in take(requests, NOW + T_MAX * MS)] == ["m2"]
+    assert [item.entry.message_id for item in take(requests, NOW + T_MAX * MS)] == ["m2"]
     requests.forget("m2")
     assert len(requests) == 0
     assert timers.next_deadline() is None
@@ -230,9 +231,26 @@ def test_a_message_that_did_not_go_out_has_not_asked(requests: RepairRequests) -
     for _ in range(6):
         requests.put_back(take(requests, late))
         assert requests.is_due
+    taken = take(requests, late)
     requests.forget("m1")
-    requests.put_back((HistoryEntry("m1"),))
+    requests.put_back(taken)
     assert not requests.is_due
+
+
+def test_what_did_not_go_out_says_nothing_of_a_later_request_for_the_same_id(
+    requests: RepairRequests, timers: Timers
+) -> None:
+    """The node is slow: meanwhile it came, was dropped, and is named again."""
+    requests.want("m1", BOB, NOW)
+    taken = take(requests, NOW + delay("m1"))
+    requests.forget("m1")
+    requests.want("m1", BOB, NOW + DAY)
+    requests.put_back(taken)
+    assert not requests.is_due
+    assert timers.next_deadline() == NOW + DAY + delay("m1")
+    taken = take(requests, NOW + DAY + delay("m1"))
+    requests.put_back(taken)
+    assert requests.requests["m1"].asked == 0
 
 
 def test_without_repair_nothing_is_asked_for(timers: Timers) -> None:
@@ -391,7 +409,7 @@ def test_what_did_not_go_out_is_asked_for_at_once(requests: RepairRequests) -> N
     now = NOW + delay("m1")
     requests.put_back(take(requests, now))
     again = restored(requests, "m1", now=now)
-    assert [item.message_id for item in take(again, now)] == ["m1"]
+    assert [item.entry.message_id for item in take(again, now)] == ["m1"]
     assert again.requests["m1"].asked == 1
 
 
