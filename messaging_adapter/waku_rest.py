@@ -34,7 +34,7 @@ from messaging_adapter.rest_url import RestParameters
 from messaging_adapter.rest_ways import Ways
 from messaging_adapter.rest_wire import MessageReader
 from reliable_channel.core.wire import WakuMessage
-from reliable_channel.errors import NodeError, NodeUnavailableError
+from reliable_channel.errors import InvalidContentTopicError, NodeError, NodeUnavailableError
 from reliable_channel.ports import IncomingMessage, MessageEnvelope
 from reliable_channel.types import SECOND, Nanoseconds, RequestId
 
@@ -191,6 +191,9 @@ class WakuRestNode(WakuNode):
         await self.client.close()
 
     async def _join(self, content_topic: str) -> None:
+        if "," in content_topic and self._parameters.store != "off":
+            reason = "has a comma, and a node's store cannot be asked for such a one"
+            raise InvalidContentTopicError(content_topic, reason)
         self._intake.topics[content_topic] = self.clock.now_ns()
         try:
             await self.link.join(content_topic)

@@ -22,6 +22,7 @@ from messaging_adapter.waku_rest import WakuRestNode
 from reliable_channel.config import RateLimitConfig
 from reliable_channel.errors import (
     ConfigurationError,
+    InvalidContentTopicError,
     NodeClosedError,
     NodeUnavailableError,
     PublishRejectedError,
@@ -379,6 +380,28 @@ async def test_a_query_returns_a_bounded_amount_and_the_rest_comes_by_itself(
         await until(lambda: found + heard == names, 30)
         await asyncio.sleep(60)
         assert found + heard == names
+        await node.close()
+        await other.close()
+
+
+@pytest.mark.parametrize(
+    "topic", ["/a b/1/room/proto", "/app/1/ü%2F?#&=+/proto", "/app/1/a,b/proto"]
+)
+@virtual_time
+async def test_topics_of_all_characters_are_made_up_for_or_refused(topic: str) -> None:
+    async with stand_in() as network:
+        other, node = await network.open(1), await network.open()
+        if "," in topic:  # it separates topics in a question to a store
+            with pytest.raises(InvalidContentTopicError, match="has a comma"):
+                await node.subscribe([topic])
+        else:
+            heard = await listen(node, topic)
+            network.wires[0].down = True
+            network.nodes[0].restart()
+            await other.publish("x", envelope(b"missed", content_topic=topic))
+            await asyncio.sleep(3)
+            network.wires[0].down = False
+            await until(lambda: heard == [b"missed"], 30)
         await node.close()
         await other.close()
 
