@@ -147,6 +147,18 @@ class Intake:
                 self.seen.add(message.message_hash, message.timestamp_ns)
         self.topics[content_topic] = min(joined, since)
 
+    def cut_short(self, content_topic: str, found: Sequence[IncomingMessage]) -> None:
+        """Take note that a holder of a topic was told only the oldest of what a store has."""
+        joined = self.topics.get(content_topic)
+        if joined is None:
+            return
+        newest = max(message.timestamp_ns for message in found)
+        for message in found:
+            if message.timestamp_ns == newest:
+                self.seen.add(message.message_hash, newest)
+        self.topics[content_topic] = min(joined, newest)
+        self.fall_behind(newest)
+
     async def watch(self, connected: asyncio.Event) -> None:
         """Ask the store for what did not arrive: soon after trouble, else now and then.
 

@@ -115,6 +115,8 @@ class RestLink:
         """Set while connected."""
         self.tried = asyncio.Event()
         """Set once the first attempt has ended."""
+        self.failure = ""
+        """Why there is no connection, for people; empty while there is one, or none was tried."""
         self.unusable: ConfigurationError | None = None
         """Why the node, though it answers, is of no use."""
 
@@ -214,6 +216,7 @@ class RestLink:
         self._unjoined = {topic: None for topic in self._intake.topics if topic not in topics}
         self._renewed = asyncio.get_running_loop().time()
         self.state = LinkState.CONNECTED
+        self.failure = ""
         self.connected.set()
         self.tried.set()
         store = "with a store" if self.has_store else "without a store"
@@ -227,8 +230,9 @@ class RestLink:
         if self.state is LinkState.CONNECTED:
             logger.warning("%s: the connection is lost: %s", self._parameters, cause)
             self._intake.interrupted()
-        else:
-            logger.debug("%s: no connection: %s", self._parameters, cause)
+        elif self.tried.is_set() and str(cause) != self.failure:
+            logger.warning("%s: no connection: %s", self._parameters, cause)
+        self.failure = str(cause)
         self.state = LinkState.DISCONNECTED
         self.connected.clear()
         self.tried.set()

@@ -67,11 +67,11 @@ async def probe(client: RestClient) -> frozenset[str]:
 
 
 def _has(part: str, answer: Answer) -> bool:
-    if answer.is_no_route or answer.status == 405:
+    if answer.is_no_route or answer.status == 405 or _is_no_node(answer):
         return False
     match part:
-        case "static":  # a node names the topic that it is not subscribed to, or says nothing
-            return answer.status != 404 or b"<" not in answer.body
+        case "static":  # a node has 404 for the topic, which it is not subscribed to
+            return True
         case "relay":
             return answer.status == 400 and "utosharding is disabled" not in answer.words
         case "messaging":
@@ -80,6 +80,11 @@ def _has(part: str, answer: Answer) -> bool:
             return answer.ok or answer.status >= 500
         case _:  # a 404 of the node's own has JSON
             return answer.status != 404 or answer.body.lstrip().startswith(b"{")
+
+
+def _is_no_node(answer: Answer) -> bool:
+    """Say whether this comes from a web server that is no node: it redirects, or shows a page."""
+    return 300 <= answer.status < 400 or answer.body[:200].lstrip()[:1] == b"<"
 
 
 def choose(wanted: str, order: Sequence[str], areas: Collection[str], what: str) -> str:

@@ -148,7 +148,8 @@ class MessagingPublisher(Publisher):
             answer = await self._client.request("GET", path)
             if answer.status == 404:
                 continue
-            judge(answer)
+            if not answer.ok:  # the question was refused, not the message, which the node has
+                raise RestError(Trouble.FAILED, answer.words)
             try:
                 events = read_send_events(await answer.json())
             except DecodeError as error:

@@ -17,6 +17,9 @@ from reliable_channel.errors import PublishRejectedError
 MAY_PASS: Final = re.compile(r"no ?peers|timed ?out|not subscribed|not ready|no suitable", re.I)
 """Words of a refusal (400) that are about the node's situation, not about the message."""
 
+ABOUT_THE_MESSAGE: Final = frozenset({400, 413, 420, 421, 422})
+"""Refusals for good. Other ones (401, 404, 408 …) come from what stands before a node, and pass."""
+
 MAX_SUBSCRIBED: Final = 100
 """Topics in one request."""
 
@@ -40,7 +43,7 @@ def judge(answer: Answer, *, final: bool = False) -> None:
     if answer.ok:
         return
     passing = answer.is_no_route or bool(MAY_PASS.search(answer.words))
-    if final or (400 <= answer.status < 500 and not passing):
+    if final or (answer.status in ABOUT_THE_MESSAGE and not passing):
         raise PublishRejectedError(answer.words)
     raise RestError(Trouble.FAILED, answer.words)
 

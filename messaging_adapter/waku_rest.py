@@ -34,7 +34,7 @@ from messaging_adapter.rest_url import RestParameters
 from messaging_adapter.rest_ways import Ways
 from messaging_adapter.rest_wire import MessageReader
 from reliable_channel.core.wire import WakuMessage
-from reliable_channel.errors import NodeError, NodeUnavailableError
+from reliable_channel.errors import InvalidContentTopicError, NodeError, NodeUnavailableError
 from reliable_channel.ports import IncomingMessage, MessageEnvelope
 from reliable_channel.types import SECOND, Nanoseconds, RequestId
 
@@ -54,7 +54,10 @@ LEAVE_SEC: Final = 1.0
 """How long the node is given to take note that we leave."""
 
 MAX_QUERY_BYTES: Final = 64 << 20
-"""Payload bytes that one query returns at most; the newest are left out."""
+"""Payload bytes that one query returns, about; the rest comes as what was missed does."""
+
+MAX_QUERY_MESSAGES: Final = 10_000
+"""Messages that one query returns, about."""
 
 HEALTH: Final = {
     ConnectionStatus.DISCONNECTED: TopicHealth.UNHEALTHY,
@@ -135,7 +138,8 @@ class WakuRestNode(WakuNode):
             await self._stop()
             raise self.link.unusable
         if self.link.state is not LinkState.CONNECTED:
-            logger.warning("%s does not answer yet; it is waited for", self._parameters)
+            why = self.link.failure or f"no answer within {START_SEC:g} s"
+            logger.warning("%s: not connected yet, it is tried again: %s", self._parameters, why)
 
     def _prepare(self, parameters: RestParameters) -> None:
         self._parameters = parameters
@@ -187,6 +191,9 @@ class WakuRestNode(WakuNode):
         await self.client.close()
 
     async def _join(self, content_topic: str) -> None:
+        if "," in content_topic and self._parameters.store != "off":
+            reason = "has a comma, and a node's store cannot be asked for such a one"
+            raise InvalidContentTopicError(content_topic, reason)
         self._intake.topics[content_topic] = self.clock.now_ns()
         try:
             await self.link.join(content_topic)
@@ -243,7 +250,7 @@ class WakuRestNode(WakuNode):
 
     async def _find_since(self, content_topic: str, start_ns: Nanoseconds) -> list[IncomingMessage]:
         found: list[IncomingMessage] = []
-        size = 0
+        size, cut = 0, False
         try:
             self._check_store()
             carrier = self.pubsub_topic(content_topic)
@@ -252,8 +259,8 @@ class WakuRestNode(WakuNode):
                 async for page in pages:
                     found += [item for item in page if item.content_topic == content_topic]
                     size += sum(len(item.payload) for item in page)
-                    if size > MAX_QUERY_BYTES:
-                        self.refusals.count("query_too_long", f"{len(found)} messages")
+                    if size > MAX_QUERY_BYTES or len(found) >= MAX_QUERY_MESSAGES:
+                        cut = True
                         break
         except NodeError:
             topics = self._intake.topics
@@ -263,6 +270,8 @@ class WakuRestNode(WakuNode):
                 self._intake.fall_behind(start_ns)
             raise
         self._intake.answered(content_topic, start_ns, found)
+        if cut and found:
+            self._intake.cut_short(content_topic, found)
         return found
 
     # --- Inside ----------------------------------------------------------------------------------

@@ -87,13 +87,18 @@ async def test_a_node_that_does_not_let_us_in_says_so(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"Bad request initiated. Invalid path or method used.", b"<html>Not Found</html>"],
+    ("status", "body"),
+    [
+        (400, b"Bad request initiated. Invalid path or method used."),
+        (404, b"<html>Not Found</html>"),
+        (200, b"\n<!doctype html><html>Welcome</html>"),
+        (302, b""),
+        (308, b"moved"),
+    ],
 )
 @virtual_time
-async def test_another_kind_of_server_has_nothing(body: bytes) -> None:
+async def test_another_kind_of_server_has_nothing(status: int, body: bytes) -> None:
     async with stand_in() as network:
-        status = 404 if body.startswith(b"<") else 400
         assert await probed(network, always(status, body)) == set()
 
 

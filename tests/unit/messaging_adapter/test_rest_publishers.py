@@ -155,6 +155,15 @@ async def test_what_the_messaging_api_gives_up_may_work_later() -> None:
         assert network.wires[0].most_in_a_second() <= 10
 
 
+@pytest.mark.parametrize("status", [400, 422, 500])
+@virtual_time
+async def test_a_refused_question_for_the_outcome_does_not_reject_the_message(status: int) -> None:
+    async with publisher("messaging") as (out, network):
+        network.nodes[0].faults.answer("/messaging/v1/events", status, "what?")
+        with pytest.raises(RestError, match=r"what\?"):
+            await out.publish(MESSAGE)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -23,7 +23,6 @@ def test_a_success_is_one(status: int) -> None:
         (400, b"Failed to publish. Autosharding error: invalid format"),
         (413, b'{"statusDesc":"too large"}'),
         (421, b'{"statusDesc":"unsupported"}'),
-        (404, b"not here"),
     ],
 )
 def test_what_would_be_refused_again_is_rejected_in_the_nodes_words(
@@ -46,6 +45,10 @@ def test_what_would_be_refused_again_is_rejected_in_the_nodes_words(
         (503, b"no peer"),
         (505, b'{"statusDesc":"no peers"}'),
         (302, b""),
+        (401, b"who are you"),
+        (403, b"not you"),
+        (404, b"<html>no such page</html>"),
+        (408, b"too slow"),
     ],
 )
 def test_what_may_work_later_is_no_rejection(status: int, words: bytes) -> None:

@@ -22,6 +22,7 @@ from messaging_adapter.waku_rest import WakuRestNode
 from reliable_channel.config import RateLimitConfig
 from reliable_channel.errors import (
     ConfigurationError,
+    InvalidContentTopicError,
     NodeClosedError,
     NodeUnavailableError,
     PublishRejectedError,
@@ -361,14 +362,69 @@ async def test_what_was_on_its_way_to_the_store_when_it_was_asked_comes_later_an
 
 
 @virtual_time
-async def test_a_query_returns_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messaging_adapter.waku_rest.MAX_QUERY_BYTES", 5)
+@pytest.mark.parametrize("bound", ["MAX_QUERY_BYTES", "MAX_QUERY_MESSAGES"])
+async def test_a_query_returns_a_bounded_amount_and_the_rest_comes_by_itself(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"messaging_adapter.waku_rest.{bound}", 15)
     async with stand_in() as network:
+        other = await network.open(1)
+        names = [b"%d" % number for number in range(50)]
+        for name in names:
+            await other.publish("x", envelope(name))
+        await asyncio.sleep(500)
         node = await network.open()
-        for number in range(50):
-            await node.publish("x", envelope(b"%d" % number))
-        assert len(await node.query(TOPIC, START_NS)) == 20  # a page
-        assert node.refusals.counts == {"query_too_long": 1}
+        heard = await listen(node)
+        found = [item.payload for item in await node.query(TOPIC, START_NS)]
+        assert found == names[:20]  # a page
+        await until(lambda: found + heard == names, 30)
+        await asyncio.sleep(60)
+        assert found + heard == names
+        await node.close()
+        await other.close()
+
+
+@pytest.mark.parametrize(
+    "topic", ["/a b/1/room/proto", "/app/1/ü%2F?#&=+/proto", "/app/1/a,b/proto"]
+)
+@virtual_time
+async def test_topics_of_all_characters_are_made_up_for_or_refused(topic: str) -> None:
+    async with stand_in() as network:
+        other, node = await network.open(1), await network.open()
+        if "," in topic:  # it separates topics in a question to a store
+            with pytest.raises(InvalidContentTopicError, match="has a comma"):
+                await node.subscribe([topic])
+        else:
+            heard = await listen(node, topic)
+            network.wires[0].down = True
+            network.nodes[0].restart()
+            await other.publish("x", envelope(b"missed", content_topic=topic))
+            await asyncio.sleep(3)
+            network.wires[0].down = False
+            await until(lambda: heard == [b"missed"], 30)
+        await node.close()
+        await other.close()
+
+
+@virtual_time
+async def test_why_there_is_no_connection_is_logged_when_it_changes_and_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with stand_in() as network:
+        network.wires[0].down = True
+        node = await network.open()
+        await asyncio.sleep(60)
+        network.wires[0].down = False
+        network.nodes[0].faults.starting = True
+        await asyncio.sleep(60)
+        lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(lines) == 2
+        assert "not connected yet, it is tried again" in lines[0]
+        assert "connection refused" in lines[0]
+        assert "while initializing" in lines[1]
+        network.nodes[0].faults.starting = False
+        await node.link.until_connected(20)
+        assert node.link.failure == ""
         await node.close()
 
 
