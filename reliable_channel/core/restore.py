@@ -218,8 +218,8 @@ def restore_archive(state: ChannelState, snapshot: Snapshot) -> None:
 def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> None:
     """Let an open request go on: unconfirmed segments wait for their turn, timers of the others run on.
 
-    What went unconfirmed more than once waits as long as for an acknowledgement: a process that is restarted all the
-    time must not flood the network. What did so too often may be out: its acknowledgement is waited for, and that ends.
+    They go at once, before anything new: later messages name them, and who lacks them has to hold those back. What went
+    unconfirmed too often may be out: its acknowledgement is waited for, and that ends.
 
     Parity is made anew while not all data is propagated.
     """
@@ -234,12 +234,8 @@ def resume(outgoing: OutgoingPipeline, request: Request, now: Nanoseconds) -> No
             if not request.is_final:
                 outgoing.acknowledgements.restore_timer(segment, now)
             continue
-        deadline, segment.deadline_ns = segment.deadline_ns, 0
-        if segment.transmissions > 1 and deadline > now:
-            wait = outgoing.acknowledgements.wait_ns(segment)
-            outgoing.state.timers.set(("redo", segment.segment_id), min(deadline, now + wait))
-        else:
-            outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
+        segment.deadline_ns = 0
+        outgoing.queue.put_segment(TrafficClass.FRESH, segment, now)
     if request.parity_count and not request.sent:
         # It goes out after the data: little of it can have.
         contents = [
