@@ -19,6 +19,7 @@ from messaging_adapter import NodeConfig, WakuNode, create_node
 from persistence import open_store
 from reliable_channel import (
     MessageDeliveredEvent,
+    MessageDeliveryErrorEvent,
     MessageReceivedEvent,
     MessageSendErrorEvent,
     ReliableChannel,
@@ -46,9 +47,12 @@ class Listener:
     def __init__(self, channel: ReliableChannel) -> None:
         self.received: list[bytes] = []
         self.delivered: list[str] = []
+        self.ended: list[str] = []
+        """Requests that were delivered, or whose acknowledgements did not get through in all their time."""
         self.errors: list[str] = []
         channel.on(MessageReceivedEvent.name, self._on_received)
         channel.on(MessageDeliveredEvent.name, self._on_delivered)
+        channel.on(MessageDeliveryErrorEvent.name, self._on_unacknowledged)
         channel.on(MessageSendErrorEvent.name, self._on_error)
 
     def _on_received(self, event: Any) -> None:
@@ -56,6 +60,10 @@ class Listener:
 
     def _on_delivered(self, event: Any) -> None:
         self.delivered.append(event.request_id)
+        self.ended.append(event.request_id)
+
+    def _on_unacknowledged(self, event: Any) -> None:
+        self.ended.append(event.request_id)
 
     def _on_error(self, event: Any) -> None:
         self.errors.append(event.error)
@@ -123,8 +131,10 @@ async def test_every_message_arrives_once_and_in_order(faults: str, query: str) 
                 await bob.send(b"re " + name)
                 await asyncio.sleep(0.3)
             await until(lambda: len(at_bob.received) == len(at_alice.received) == 15, 900)
-            await until(lambda: len(at_bob.delivered) == len(at_alice.delivered) == 15, 900)
+            await until(lambda: len(at_bob.ended) >= 15 and len(at_alice.ended) >= 15, 900)
             await asyncio.sleep(30)
+            assert len(set(at_bob.ended)) == len(at_bob.ended) == 15
+            assert len(set(at_alice.ended)) == len(at_alice.ended) == 15
             assert at_bob.received == named(15)
             assert at_alice.received == [b"re " + name for name in named(15)]
             assert at_alice.errors == at_bob.errors == []
