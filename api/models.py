@@ -364,14 +364,6 @@ class RequestView(WireModel):
     """Empty once it is final and its segments are forgotten."""
 
 
-class FieldError(WireModel):
-    """One thing that is wrong with a request."""
-
-    at: str
-    """Where, such as `body.sds.bloomCapacity`."""
-    problem: str
-
-
 class ProblemDocument(BaseModel):
     """A problem document, RFC 9457; docs/rest.md describes each type."""
 

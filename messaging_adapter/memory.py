@@ -20,13 +20,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from typing import ClassVar, Final, Self
+from urllib.parse import SplitResult, urlsplit
 
 from messaging_adapter.base import WakuNode
 from messaging_adapter.config import NodeConfig
 from messaging_adapter.events import ConnectionStatus
 from messaging_adapter.faults import LinkFaults
+from messaging_adapter.parameters import read_parameters
 from reliable_channel.core.wire import WakuMessage, waku_message_hash
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.ports import IncomingMessage
@@ -65,22 +66,7 @@ class NetworkParameters:
                 no number or out of its bounds; all problems are named.
         """
         parts = _split(transport)
-        problems = []
-        values: dict[str, Any] = {}
-        for key, text in parse_qsl(parts.query, keep_blank_values=True):
-            if key not in _PARAMETERS:
-                known = ", ".join(_PARAMETERS)
-                problems.append(f"memory:// has no parameter {key!r}; it has {known}")
-            elif key in values:
-                problems.append(f"{key} is given twice")
-            else:
-                try:
-                    values[key] = _PARAMETERS[key](text)
-                except ValueError:
-                    kind = "a whole number" if key == "seed" else "a number"
-                    problems.append(f"{key} must be {kind}, not {text!r}")
-        if problems:
-            raise ConfigurationError(problems)
+        values = read_parameters(parts, _PARAMETERS)
         seed = values.pop("seed", 0)
         return cls(name=parts.netloc, faults=LinkFaults(**values), seed=seed)
 

@@ -34,9 +34,6 @@ class Receiver(ABC):
         new_id: Makes ids of requests.
     """
 
-    renews = False
-    """Whether `renew` does anything."""
-
     def __init__(self, ways: Ways, new_id: Callable[[], str]) -> None:
         self._client = ways.client
         self._reader = ways.reader
@@ -149,8 +146,6 @@ class StaticReceiver(Receiver):
 class FilterReceiver(Receiver):
     """From a filter service node, by content topic."""
 
-    renews = True
-
     async def join(self, topics: Sequence[str]) -> None:
         """Subscribe at a service node."""
         await self._change("POST", topics)
@@ -194,8 +189,6 @@ class FilterReceiver(Receiver):
 
 class MessagingReceiver(Receiver):
     """From the messaging API: all content topics at once, and whoever asks first gets it."""
-
-    renews = True
 
     async def join(self, topics: Sequence[str]) -> None:
         """Subscribe."""

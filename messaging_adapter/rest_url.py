@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, Self, TypeAlias
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import Final, Literal, Self, TypeAlias
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from messaging_adapter.parameters import read_parameters
 from reliable_channel.config import Bounds, check_bounds
 from reliable_channel.errors import ConfigurationError
 
@@ -88,21 +89,7 @@ class RestParameters:
                 not allowed; all problems are named, none shows the password.
         """
         parts = _split(transport)
-        problems = []
-        values: dict[str, Any] = {}
-        for key, text in parse_qsl(parts.query, keep_blank_values=True):
-            if key not in _PARAMETERS:
-                known = ", ".join(_PARAMETERS)
-                problems.append(f"{parts.scheme}:// has no parameter {key!r}; it has {known}")
-            elif key in values:
-                problems.append(f"{key} is given twice")
-            else:
-                try:
-                    values[key] = _PARAMETERS[key](text)
-                except ValueError:
-                    problems.append(f"{key} must be a whole number, not {text!r}")
-        if problems:
-            raise ConfigurationError(problems)
+        values = read_parameters(parts, _PARAMETERS)
         return cls(base_url=_base_url(parts), auth=_auth(parts), **values)
 
     def __str__(self) -> str:
