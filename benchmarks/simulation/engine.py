@@ -71,6 +71,7 @@ class Simulation:
         carries: Asked for each copy besides the scenario's partitions; None carries all.
         refusal: Asked for each publication besides the scenario's faults; None takes all.
         on_event: The application of all participants: told of each event after its effects are carried out.
+        streams: Gives the random stream of a purpose; None derives it from the scenario's seed.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class Simulation:
         carries: LinkFilter | None = None,
         refusal: Refusal | None = None,
         on_event: Callable[[int, ChannelEvent], None] | None = None,
+        streams: Callable[[str], Random] | None = None,
     ) -> None:
         self.scenario = scenario
+        self.streams = streams
         self.trace = trace
         self.wire = wire
         self.carries = carries
@@ -119,6 +122,8 @@ class Simulation:
 
     def stream(self, purpose: str) -> Random:
         """Return a random stream that depends on nothing but the seed and its purpose."""
+        if self.streams is not None:
+            return self.streams(purpose)
         return Random(f"{self.scenario.seed}/{purpose}")
 
     def _participant(self, index: int) -> Participant:

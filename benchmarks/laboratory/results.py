@@ -1,0 +1,150 @@
+"""What one trial gives, as a row: its columns, their types in Arrow and Parquet, and the digest of the row.
+
+Counts are whole numbers and times whole milliseconds, so that sums and digests are exact whoever computes them, and
+wherever. It must not compute what rows mean together; that is ``measures``.
+
+Spec: none of its own; a tool of this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from typing import Final
+
+import pyarrow as pa
+
+STORE: Final = -1
+REPAIR: Final = -2
+OTHER: Final = -3
+"""What brought a delivery, where no transmission of its sender did: the store's answer, somebody's repair (SDS-R), or
+something else, such as the end of a wait for what came before it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """What became of one channel. Counts are over all participants unless they say otherwise."""
+
+    scenario: str
+    """Key of the cell."""
+    channel: int
+    """Number of the channel in its cell, from 0."""
+    messages: int = 0
+    """Payloads that ``send`` took, all but ephemeral ones."""
+    owed: int = 0
+    """Deliveries of these that there should be: one at each participant but the sender."""
+    delivered: int = 0
+    """Of the owed, how many were made."""
+    complete: int = 0
+    """Messages that every other participant has."""
+    late: int = 0
+    """Deliveries marked as later than what depends on them."""
+    duplicated: int = 0
+    """Deliveries of what was delivered before; must be 0 without churn."""
+    disordered: int = 0
+    """Deliveries before what they depend on; must be 0."""
+    lost: int = 0
+    """Messages that a participant reported lost (`MessageLostEvent`)."""
+    confirmed: int = 0
+    """Requests that ended in `MessageDeliveredEvent`: somebody acknowledged all of it."""
+    send_errors: int = 0
+    """Requests that ended in `MessageSendErrorEvent`."""
+    delivery_errors: int = 0
+    """Requests that ended in `MessageDeliveryErrorEvent`."""
+    put_off: int = 0
+    """Times that ``send`` had no room and was made again later."""
+    segments: int = 0
+    """Data segments of the messages."""
+    parity: int = 0
+    """Transmissions of parity segments."""
+    retransmissions: int = 0
+    """Transmissions of data segments after their first."""
+    repairs: int = 0
+    """Transmissions that answer a repair request (SDS-R)."""
+    syncs: int = 0
+    """Transmissions of sync messages."""
+    transmissions: int = 0
+    """All transmissions."""
+    sent_bytes: int = 0
+    """Bytes of all transmissions, as the machine made them."""
+    payload_bytes: int = 0
+    """Bytes of the payloads."""
+    copies: int = 0
+    """Copies of transmissions that arrived."""
+    fetches: int = 0
+    """Queries to the store."""
+    latency_ms: list[int] = field(default_factory=list)
+    """From ``send`` to each delivery, in the order of the deliveries."""
+    round: list[int] = field(default_factory=list)
+    """What brought each of these: transmission 0, 1, 2… of a segment by its sender, or `STORE`, `REPAIR`, `OTHER`."""
+    confirm_ms: list[int] = field(default_factory=list)
+    """From ``send`` to `MessageDeliveredEvent`, of the confirmed."""
+    queue_ms: list[int] = field(default_factory=list)
+    """From ``send`` to `MessageSentEvent`, of what was sent: the wait for the epoch budget."""
+    tries: list[int] = field(default_factory=list)
+    """Transmissions of each message's data segments by its sender, in the order of sending."""
+    receivers: list[int] = field(default_factory=list)
+    """How many participants got each message, in the order of sending."""
+    virtual_ms: int = 0
+    """Until nothing was left to do."""
+    problem: str = ""
+    """Why the trial could not be played to its end; all counts are 0 then."""
+    digest_high: int = 0
+    digest_low: int = 0
+    """128-bit hash of everything above, as two signed numbers."""
+    cpu_us: int = 0
+    """CPU time that it took; not in the digest."""
+
+    def seal(self) -> Trial:
+        """Fill in the digest and return the trial."""
+        values = tuple(getattr(self, name) for name in DIGESTED)
+        digest = blake2b(repr(values).encode(), digest_size=16).digest()
+        self.digest_high = int.from_bytes(digest[:8], "big", signed=True)
+        self.digest_low = int.from_bytes(digest[8:], "big", signed=True)
+        return self
+
+
+LISTS: Final = {
+    "latency_ms": pa.list_(pa.int32()),
+    "round": pa.list_(pa.int16()),
+    "confirm_ms": pa.list_(pa.int32()),
+    "queue_ms": pa.list_(pa.int32()),
+    "tries": pa.list_(pa.int32()),
+    "receivers": pa.list_(pa.int32()),
+}
+TEXTS: Final = ("scenario", "problem")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field(
+            item.name,
+            LISTS.get(item.name) or (pa.string() if item.name in TEXTS else pa.int64()),
+            nullable=False,
+        )
+        for item in fields(Trial)
+    ]
+)
+"""Of the rows: lists of int32, texts, and int64 for all the rest."""
+
+DIGESTED: Final = tuple(
+    item.name for item in fields(Trial) if item.name not in ("digest_high", "digest_low", "cpu_us")
+)
+
+
+def batch_of(trials: Iterable[Trial]) -> pa.RecordBatch:
+    """Return rows as Arrow has them."""
+    rows = list(trials)
+    columns = [
+        pa.array([getattr(row, item.name) for row in rows], type=item.type) for item in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def digest_of(parts: Iterable[tuple[str, int, int, int]]) -> str:
+    """Return the digest of all results, whatever their order.
+
+    Args:
+        parts: Of each cell its key, the number of its rows, and the exclusive or of their digests, high and low.
+    """
+    return blake2b(repr(sorted(parts)).encode(), digest_size=16).hexdigest()
