@@ -71,7 +71,7 @@ class Trial:
     transmissions: int = 0
     """All that reached the network: ``tries``, ``parity``, ``repairs``, ``syncs`` and ``others``."""
     others: int = 0
-    """Transmissions of none of these: segments of ephemeral messages, and of the warm-up."""
+    """Transmissions of none of these: segments of ephemeral messages, and what the warm-up left to send again."""
     sent_bytes: int = 0
     """Bytes of all transmissions, as the machines made them."""
     payload_bytes: int = 0
