@@ -180,7 +180,7 @@ def test_the_cells_of_a_grid_are_listed(here: Path, capsys: pytest.CaptureFixtur
     assert first.endswith(" s  loss=0.0")
     assert float(first.split()[3]) > 0
     assert second.split()[2] == "5,000"
-    with pytest.raises(ConfigurationError, match="nothing.toml: No such file"):
+    with pytest.raises(ConfigurationError, match=r"nothing\.toml: No such file"):
         run_grids("nothing.toml", measure=False)
 
 
@@ -191,5 +191,5 @@ def test_reports_are_named_where_there_are_any(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_laboratory_become_those_of_the_library() -> None:
-    with pytest.raises(ReliableChannelError, match="^no Java$"), told():
+    with pytest.raises(ReliableChannelError, match=r"^no Java$"), told():
         raise LaboratoryError("no Java")
