@@ -159,9 +159,7 @@ def test_settling_ends_at_the_same_time_as_with_small_steps() -> None:
     """Time in which nothing happens is left out; nothing that happens is."""
     times = []
     for step_ms in (0.0, 250.0):
-        simulation = pair(
-            faults=LinkFaults(loss=0.5, delay_ms=30), store=StoreFaults(enabled=False)
-        )
+        simulation = pair(faults=LinkFaults(loss=0.5, delay_ms=30))
         for number in range(4):
             simulation.send(0, b"%d" % number)
         if step_ms:
