@@ -9,6 +9,7 @@ Spec: none of its own; matplotlib.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from benchmarks.laboratory.axes import Axis, percent
+from benchmarks.laboratory.axes import Axis
 
 TEXT, MUTED, LINE = "#191c20", "#565d67", "#d9dce0"
 SERIES: Final = ("#0b62b0", "#c8541a", "#0a7350", "#9a3f8c", "#8a6a00", "#4a4f57")
@@ -35,7 +36,14 @@ VARIABLES: Final = {
 """What the page calls each colour."""
 
 MARKERS: Final = "os^Dvp"
-DASHES: Final = ("-", (0, (5, 1.5)), (0, (2, 1.5)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (8, 2)))
+DASHES: Final = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (2, 1.5)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (1, 1)),
+    (0, (8, 2)),
+)
 MOST_SERIES: Final = len(SERIES)
 
 WIDTH, HEIGHT = 5.0, 3.4
@@ -215,7 +223,11 @@ def curves_chart(
 
 
 def bands_chart(
-    name: str, x: Scale, y: Scale, places: Sequence[float], bands: Sequence[tuple[str, int, Sequence[float]]]
+    name: str,
+    x: Scale,
+    y: Scale,
+    places: Sequence[float],
+    bands: Sequence[tuple[str, int, Sequence[float]]],
 ) -> str:
     """Return areas on top of each other.
 
@@ -329,8 +341,6 @@ def _scale(axis: Any, scale: Scale, set_scale: Callable[[str], None]) -> None:
 
 def _apart(places: list[float], *, is_log: bool) -> list[float]:
     """Return places without those whose texts would touch the one before."""
-    import math
-
     ends = [math.log(place) if is_log else place for place in places]
     least = (ends[-1] - ends[0]) / 14
     kept: list[int] = []
@@ -360,18 +370,3 @@ def _legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
     if any(names):
         shown = [_cut(name, LEGEND_LETTERS) for name in names]
         figure.legend(handles, shown, loc="outside lower center", ncols=_columns(names))
-
-
-__all__ = (
-    "MOST_SERIES",
-    "Line",
-    "Point",
-    "Scale",
-    "bands_chart",
-    "chart",
-    "curves_chart",
-    "dots_chart",
-    "heat_chart",
-    "lines_chart",
-    "percent",
-)
