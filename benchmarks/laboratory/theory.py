@@ -242,9 +242,7 @@ def parity_delivery(loss: float, rounds: int, data: int, parity: int) -> float:
     return 1.0 - parity_loss(loss, rounds, data, parity)
 
 
-def parity_latency(
-    loss: float, rounds: int, retransmissions: int, data: int, parity: int
-) -> float:
+def parity_latency(loss: float, rounds: int, retransmissions: int, data: int, parity: int) -> float:
     """Form 6, ours: the share of deliveries made within r rounds, F_r / F_R."""
     whole = parity_delivery(loss, retransmissions, data, parity)
     part = parity_delivery(loss, min(rounds, retransmissions), data, parity)
