@@ -98,20 +98,19 @@ def ratio_interval(
         proportion = sums.numerator <= sums.denominator
     if not sums.channels or not sums.denominator:
         return (0.0, 1.0) if proportion else (0.0, math.inf)
-    variance = ratio_variance(sums)
     if proportion:
-        trials = _effective_trials(sums, variance)
+        trials = effective_trials(sums)
         return wilson(min(value * trials, trials), trials, confidence)
-    if variance:
+    if variance := ratio_variance(sums):
         error = reach * math.sqrt(variance)
     else:
         error = zero_failures_bound(sums.channels, confidence)
     return max(0.0, value - error), value + error
 
 
-def _effective_trials(sums: RatioSums, variance: float) -> float:
+def effective_trials(sums: RatioSums) -> float:
     """Return how many independent trials have the variance of a proportion; one a channel where it says nothing."""
-    spread = sums.value * (1.0 - sums.value)
+    variance, spread = ratio_variance(sums), sums.value * (1.0 - sums.value)
     if spread <= 0.0 or not 0.0 < variance < math.inf:
         return float(sums.channels)
     return min(spread / variance, float(sums.denominator))
@@ -180,10 +179,9 @@ def ratio_p_value(sums: RatioSums, expected: float, *, proportion: bool) -> floa
     """
     if not sums.channels or not sums.denominator:
         return 1.0
-    variance = ratio_variance(sums)
     if proportion:
-        return proportion_p_value(sums.value, _effective_trials(sums, variance), expected)
-    return mean_p_value(sums.value, expected, variance)
+        return proportion_p_value(sums.value, effective_trials(sums), expected)
+    return mean_p_value(sums.value, expected, ratio_variance(sums))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
