@@ -86,28 +86,29 @@ def _survived(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Itera
 
 
 def _survives(one: Series, measures: Mapping[str, Measures]) -> str:
-    """Return the largest loss up to which a level surely holds, and what comes after it."""
+    """Return up to what loss each level surely holds, and what comes after the last."""
     intervals = [(place, *delivery(measures[cell.key])) for place, cell in one.points]
+    reached: dict[float, float] = {}
     for level in LEVELS:
-        kept = 0
-        while kept < len(intervals) and intervals[kept][2] >= level:
-            kept += 1
-        if not kept:
-            continue
-        place, _, low, high = intervals[kept - 1]
-        text = (
-            f"at least {percent(level)} of the deliveries were made up to a loss of {percent(place)}"
-            f" (there {between(low, high)})"
-        )
-        if kept == len(intervals):
-            return f"{text}, the largest that was tried."
-        place, value, low, high = intervals[kept]
-        return f"{text}; at {percent(place)} it was {exact(value)} ({between(low, high)})."
-    place, value, low, high = intervals[0]
-    return (
-        f"at no loss that was tried were {percent(LEVELS[-1])} of the deliveries made for sure; "
-        f"at {percent(place)} it was {exact(value)} ({between(low, high)})."
-    )
+        last = None
+        for place, _, low, _ in intervals:
+            if low < level:
+                break
+            last = place
+        if last is not None:
+            reached.setdefault(last, level)
+    parts = [
+        f"{percent(level)} up to a loss of {percent(at)}" for at, level in sorted(reached.items())
+    ]
+    most = max(reached, default=-1.0)
+    place, value, low, high = next((at for at in intervals if at[0] > most), intervals[-1])
+    measured = f"at {percent(place)} it was {exact(value)} ({between(low, high)})"
+    if not parts:
+        return f"at no loss that was tried were {percent(LEVELS[-1])} of the deliveries made for sure; {measured}."
+    text = f"of the deliveries, at least this share was made: {', '.join(parts)}"
+    if place <= most:
+        return f"{text}, the largest that was tried; there it was {exact(value)} ({between(low, high)})."
+    return f"{text}; {measured}."
 
 
 # --- Parity --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Spec: none of its own; a tool of this project.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -236,13 +236,14 @@ def split(series: Sequence[Series], most: int) -> list[tuple[str, list[Series]]]
     """
     if len(series) <= most:
         return [("", list(series))]
-    names = dict.fromkeys(name for one in series for name, _ in one.labels)
-    counts = {name: len({dict(one.labels).get(name) for one in series}) for name in names}
-    fitting = {name: number for name, number in counts.items() if number <= most}
-    within = max(fitting, key=lambda name: fitting[name]) if fitting else ""
+    axis_of = {name: axis.name for axis in KNOWN for name in axis.labels}
+    kinds = dict.fromkeys(axis_of.get(name, name) for one in series for name, _ in one.labels)
+    counts = {kind: len({_value_of(kind, axis_of, one.labels) for one in series}) for kind in kinds}
+    fitting = {kind: number for kind, number in counts.items() if number <= most}
+    within = max(fitting, key=lambda kind: fitting[kind]) if fitting else ""
     groups: dict[tuple[tuple[str, Label], ...], list[Series]] = {}
     for one in series:
-        rest = tuple(entry for entry in one.labels if entry[0] != within)
+        rest = tuple(entry for entry in one.labels if axis_of.get(entry[0], entry[0]) != within)
         groups.setdefault(rest, []).append(one)
     titles = _names(list(groups))
     found = []
@@ -253,3 +254,9 @@ def split(series: Sequence[Series], most: int) -> list[tuple[str, list[Series]]]
         ]
         found.append((title, renamed))
     return found
+
+
+def _value_of(
+    kind: str, axis_of: Mapping[str, str], labels: Iterable[tuple[str, Label]]
+) -> Label | None:
+    return next((value for name, value in labels if axis_of.get(name, name) == kind), None)

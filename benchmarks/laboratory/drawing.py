@@ -49,6 +49,9 @@ MOST_SERIES: Final = len(SERIES)
 WIDTH, HEIGHT = 5.0, 3.4
 """Of a chart, inches: at 72 points each its letters are large enough on a phone."""
 
+LOWEST: Final = 4
+"""On a log scale an interval from 0 is drawn from so small a part of the value on."""
+
 LEGEND_LETTERS: Final = 60
 """Of one entry; longer ones are cut."""
 
@@ -152,6 +155,7 @@ def _for_page(svg: str) -> str:
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is enough
     return re.sub(r"\n\s*", "\n", svg)
 
 
@@ -164,8 +168,9 @@ def lines_chart(name: str, x: Scale, y: Scale, lines: Sequence[Line]) -> str:
             colour, marker = SERIES[place % MOST_SERIES], MARKERS[place % MOST_SERIES]
             dashes = DASHES[place % MOST_SERIES]
             _form(axes, x, y, one, colour)
-            xs = [_shown(x, point.x) for point in one.points]
-            ys = [_shown(y, point.y) for point in one.points]
+            found = [point for point in one.points if not point.is_bound]
+            xs = [_shown(x, point.x) for point in found]
+            ys = [_shown(y, point.y) for point in found]
             (handle,) = axes.plot(xs, ys, color=colour, linestyle=dashes, marker=marker)
             handles.append(handle)
             for point in one.points:
@@ -194,8 +199,9 @@ def _interval(axes: Any, x: Scale, y: Scale, point: Point, colour: str) -> None:
     if point.is_bound:
         axes.plot([at], [_shown(y, point.y)], marker="v", markersize=9, markerfacecolor="none",
                   markeredgecolor=colour, linestyle="none")  # fmt: skip
-    elif point.high > point.low and (point.low > 0 or not y.is_log):
-        ends = [_shown(y, point.low), _shown(y, point.high)]
+    elif point.high > point.low:
+        low = max(point.low, point.y / LOWEST) if y.is_log else point.low
+        ends = [_shown(y, low), _shown(y, point.high)]
         axes.plot([at, at], ends, color=colour, marker="_", linewidth=1)
 
 

@@ -56,7 +56,7 @@ MOST_ROWS: Final = 30
 LATENCY_CELLS: Final = 4
 """For which the latencies are drawn."""
 
-CURVE_PLACES: Final = 160
+CURVE_PLACES: Final = 100
 """Of a distribution that is drawn."""
 
 BROUGHT: Final = (

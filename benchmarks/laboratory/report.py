@@ -25,6 +25,9 @@ from benchmarks.laboratory.summary import Value, line, summary_csv
 REPORT: Final = "report.html"
 SUMMARY: Final = "summary.csv"
 
+MOST_NAMED: Final = 3
+"""Cells of an answer; of more, the first and the last are."""
+
 PAGE: Final = "report_page.html"
 """Beside this module: the page without its contents."""
 
@@ -239,6 +242,8 @@ def _answers(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> str:
 
 def _named(cells: Sequence[str]) -> str:
     """Return the names of the cells an answer rests on."""
+    if len(cells) > MOST_NAMED:
+        return f"[{cells[0]} … {cells[-1]}, {len(cells)} cells]"
     return "[" + "; ".join(cells) + "]"
 
 
