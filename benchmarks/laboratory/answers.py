@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from benchmarks.laboratory.axes import (
@@ -17,7 +18,6 @@ from benchmarks.laboratory.axes import (
     GROUP,
     LOSS,
     PARITY,
-    Axis,
     Series,
     Shown,
     axes_of,
@@ -31,7 +31,7 @@ from benchmarks.laboratory.summary import all_latencies, delivery, per_segment, 
 LEVELS: Final = (0.999, 0.99, 0.95, 0.9)
 """Delivery ratios asked for, the strictest first: of these the first that anything reaches."""
 
-MOST_ANSWERS: Final = 12
+MOST_ANSWERS: Final = 8
 """To one question; a grid with more says so."""
 
 
@@ -70,10 +70,18 @@ def questions(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> list[
         ("What was delivered", list(_overall(shown, measures))),
     ]
     return [
-        Question(title, tuple(answers[:MOST_ANSWERS]), max(0, len(answers) - MOST_ANSWERS))
+        Question(title, tuple(spread(answers)), max(0, len(answers) - MOST_ANSWERS))
         for title, answers in found
         if answers
     ]
+
+
+def spread(answers: Sequence[Answer]) -> list[Answer]:
+    """Return the first, the last and some between, where there are more than a page should say."""
+    if len(answers) <= MOST_ANSWERS:
+        return list(answers)
+    step = (len(answers) - 1) / (MOST_ANSWERS - 1)
+    return [answers[round(number * step)] for number in range(MOST_ANSWERS)]
 
 
 # --- Loss ----------------------------------------------------------------------------------------
@@ -102,12 +110,18 @@ def _survives(one: Series, measures: Mapping[str, Measures]) -> str:
     ]
     most = max(reached, default=-1.0)
     place, value, low, high = next((at for at in intervals if at[0] > most), intervals[-1])
-    measured = f"at {percent(place)} it was {exact(value)} ({between(low, high)})"
+    measured = f"at {percent(place)} they were {exact(value)} ({between(low, high)})"
+    if not parts and value == 1:
+        some = [place for place, ratio, _, _ in takewhile(lambda at: at[1] == 1, intervals)]
+        return (
+            f"all deliveries were made up to a loss of {percent(some[-1])}, "
+            f"but so few channels show no more than that {exact(low)} are."
+        )
     if not parts:
         return f"at no loss that was tried were {percent(LEVELS[-1])} of the deliveries made for sure; {measured}."
     text = f"of the deliveries, at least this share was made: {', '.join(parts)}"
     if place <= most:
-        return f"{text}, the largest that was tried; there it was {exact(value)} ({between(low, high)})."
+        return f"{text}, the largest that was tried; there they were {exact(value)} ({between(low, high)})."
     return f"{text}; {measured}."
 
 
@@ -116,48 +130,35 @@ def _survives(one: Series, measures: Mapping[str, Measures]) -> str:
 
 def _parity(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterator[Answer]:
     for one in series_along(cells, PARITY):
-        (low, without), (high, with_it) = one.points[0], one.points[-1]
-        before, after = measures[without.key], measures[with_it.key]
-        base = "no parity" if not low else f"parity {percent(low)}"
-        text = (
-            f"parity {percent(high)} instead of {base} "
-            f"{_sends(before, after)}, {_times(before, after)} and {_bytes(before, after)}"
-            f"; deliveries made: {exact(delivery(before)[0])} → {exact(delivery(after)[0])}."
-        )
-        yield Answer(_start(one.name) + text, (without.name, with_it.name))
+        low, high = one.points[0][0], one.points[-1][0]
+        change = f"parity {percent(high)} instead of {percent(low) if low else 'none'}"
+        yield _compared(change, one, measures)
 
 
-def _sends(before: Measures, after: Measures) -> str:
-    a, b = (per_segment(measures, "retransmissions") * 100 for measures in (before, after))
-    if a == b:
-        return f"leaves retransmissions at {a:.3g} to 100 data segments"
-    verb = "cuts" if b < a else "raises"
-    return f"{verb} retransmissions from {a:.3g} to {b:.3g} for 100 data segments{_change(a, b)}"
+def _compared(change: str, one: Series, measures: Mapping[str, Measures]) -> Answer:
+    """Return what the last cell of a series has that the first has not."""
+    first, last = one.points[0][1], one.points[-1][1]
+    pair = measures[first.key], measures[last.key]
+    again = [per_segment(found, "retransmissions") * 100 for found in pair]
+    slow = [_slow(found) for found in pair]
+    sent = [found.ratios["bytes"].value for found in pair]
+    made = [exact(delivery(found)[0]) for found in pair]
+    parts = [
+        f"{again[1]:.3g} retransmissions for 100 data segments {_before(f'{again[0]:.3g}', *again)}",
+        f"95\N{NO-BREAK SPACE}% of those delivered within {slow[1]} {_before(slow[0])}",
+        f"{sent[1]:.3g} bytes to a byte of payload {_before(f'{sent[0]:.3g}', *sent)}",
+        f"{made[1]} of the deliveries made {_before(made[0])}",
+    ]
+    if not all(sent):
+        del parts[2]
+    text = f"{_start(one.name)}{change}: {', '.join(parts)}."
+    return Answer(text, (first.name, last.name))
 
 
-def _times(before: Measures, after: Measures) -> str:
-    a, b = (percentile(all_latencies(measures), 0.95) for measures in (before, after))
-    if a is None or b is None:
-        return "leaves nothing to time"
-    if a == b:
-        return f"leaves the 95th percentile of latency at {seconds(a)}"
-    verb = "brings" if b < a else "moves"
-    return f"{verb} the 95th percentile of latency from {seconds(a)} to {seconds(b)}"
-
-
-def _bytes(before: Measures, after: Measures) -> str:
-    a, b = (measures.ratios["bytes"].value for measures in (before, after))
-    what = "bytes to a byte of payload"
-    if not a or not b:
-        a, b = (measures.ratios["overhead"].value for measures in (before, after))
-        what = "transmissions to a data segment"
-    return f"takes {b:.3g} {what} instead of {a:.3g}{_change(a, b)}"
-
-
-def _change(before: float, after: float) -> str:
-    if not before or round(100 * after / before) == 100:
-        return ""
-    return f" ({(after / before - 1) * 100:+.0f} %)".replace("-", "−")
+def _before(text: str, before: float = 0, after: float = 0) -> str:
+    change = round(100 * after / before) - 100 if before else 0
+    part = f" ({change:+d}\N{NO-BREAK SPACE}%)".replace("-", "−") if change else ""
+    return f"instead of {text}{part}"
 
 
 # --- Groups, limits, the rest --------------------------------------------------------------------
@@ -170,7 +171,7 @@ def _group(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterator
         text = (
             f"from {few:g} to {many:g} participants, transmissions for each data segment went from "
             f"{before.ratios['overhead'].value:.3g} to {after.ratios['overhead'].value:.3g}, "
-            f"repairs for each hundred deliveries from {_repairs(before)} to {_repairs(after)}, "
+            f"{_repairs(before, after)}"
             f"the 95th percentile of latency from {_slow(before)} to {_slow(after)}, "
             f"and deliveries made from {exact(delivery(before)[0])} to {exact(delivery(after)[0])} "
             f"({between(*delivery(after)[1:])})."
@@ -178,8 +179,11 @@ def _group(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterator
         yield Answer(_start(one.name) + text, (small.name, large.name))
 
 
-def _repairs(measures: Measures) -> str:
-    return f"{measures.ratios['repairs'].value * 100:.3g}"
+def _repairs(before: Measures, after: Measures) -> str:
+    few, many = (found.ratios["repairs"].value * 100 for found in (before, after))
+    if not few and not many:
+        return ""
+    return f"repairs for each hundred deliveries from {few:.3g} to {many:.3g}, "
 
 
 def _slow(measures: Measures, share: float = 0.95) -> str:
@@ -197,7 +201,7 @@ def _limit(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterator
         text = (
             f"{cell.name}: with a demand of {percent(wanted)} of the budget, half of the messages "
             f"were sent within {seconds(half)} and 95 % within {seconds(most)}; "
-            f"95 % of the deliveries were made within {_slow(found)}."
+            f"95\N{NO-BREAK SPACE}% of the deliveries were made within {_slow(found)}."
         )
         yield Answer(text, (cell.name,))
 
@@ -207,19 +211,9 @@ def _others(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterato
         if axis in (LOSS, PARITY, GROUP, BUDGET):
             continue
         for one in series_along(cells, axis):
-            yield _compared(axis, one, measures)
-
-
-def _compared(axis: Axis, one: Series, measures: Mapping[str, Measures]) -> Answer:
-    (low, first), (high, last) = one.points[0], one.points[-1]
-    before, after = measures[first.key], measures[last.key]
-    name = axis.title.partition(" (")[0]
-    text = (
-        f"{name} {high:g} instead of {low:g} {_sends(before, after)}, {_times(before, after)} and "
-        f"{_bytes(before, after)}; deliveries made: "
-        f"{exact(delivery(before)[0])} → {exact(delivery(after)[0])}."
-    )
-    return Answer(_start(one.name) + text, (first.name, last.name))
+            name = axis.title.partition(" (")[0]
+            change = f"{name} {one.points[-1][0]:g} instead of {one.points[0][0]:g}"
+            yield _compared(change, one, measures)
 
 
 def _overall(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterator[Answer]:
@@ -241,7 +235,7 @@ def _overall(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> Iterat
 
 
 def _start(name: str) -> str:
-    return f"With {name}: " if name else ""
+    return f"with {name}: " if name else ""
 
 
 def between(low: float, high: float) -> str:
@@ -254,14 +248,22 @@ def exact(share: float) -> str:
     for digits in (1, 2, 3, 4):
         text = f"{share * 100:.{digits}f}"
         if share == 1 or (float(text) != 100 and 1 - share > 20 * 10 ** -(digits + 2)):
-            return f"{float(text):g} %" if share == 1 else f"{text} %"
-    return "over 99.9999 %" if float(f"{share * 100:.4f}") == 100 else f"{share * 100:.4f} %"
+            return (
+                f"{float(text):g}\N{NO-BREAK SPACE}%"
+                if share == 1
+                else f"{text}\N{NO-BREAK SPACE}%"
+            )
+    return (
+        "over 99.9999\N{NO-BREAK SPACE}%"
+        if float(f"{share * 100:.4f}") == 100
+        else f"{share * 100:.4f}\N{NO-BREAK SPACE}%"
+    )
 
 
 def seconds(milliseconds: int) -> str:
     """Return a time for people."""
     if milliseconds < 1_000:
-        return f"{milliseconds} ms"
+        return f"{milliseconds}\N{NO-BREAK SPACE}ms"
     if milliseconds < 120_000:
-        return f"{milliseconds / 1_000:.3g} s"
-    return f"{milliseconds / 60_000:.3g} min"
+        return f"{milliseconds / 1_000:.3g}\N{NO-BREAK SPACE}s"
+    return f"{milliseconds / 60_000:.3g}\N{NO-BREAK SPACE}min"

@@ -121,7 +121,8 @@ def is_number(value: object) -> bool:
 
 def percent(value: float, digits: int = 3) -> str:
     """Return a share in percent, with so many digits that count."""
-    return f"{value * 100:.{digits}g} %"
+    shown = f"{value * 100:,.0f}" if abs(value) >= 1 else f"{value * 100:.{digits}g}"
+    return f"{shown}\N{NO-BREAK SPACE}%"
 
 
 def words(name: str) -> str:
@@ -224,7 +225,7 @@ def _names(groups: list[tuple[tuple[str, Label], ...]]) -> list[str]:
     for group in groups:
         texts = [label_text(*entry) for entry in group if entry not in common]
         if some_burst and not any(name.startswith("bursts.") for name, _ in group):
-            texts.append("independent loss")
+            texts.append("independent losses")
         found.append(", ".join(texts) or "as the grid's base")
     return found
 

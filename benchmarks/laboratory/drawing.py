@@ -78,7 +78,6 @@ SETTINGS: Final = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "svg.fonttype": "none",
-    "hatch.linewidth": 0.6,
 }
 
 
@@ -155,8 +154,13 @@ def _for_page(svg: str) -> str:
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is enough
+    svg = re.sub(r"<[^>]*>", _rounded, svg)
     return re.sub(r"\n\s*", "\n", svg)
+
+
+def _rounded(tag: re.Match[str]) -> str:
+    """Return a tag with coordinates of a hundredth of a point; texts are not in tags."""
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0])
 
 
 def lines_chart(name: str, x: Scale, y: Scale, lines: Sequence[Line]) -> str:
@@ -249,14 +253,10 @@ def bands_chart(
         below = [0.0] * len(places)
         xs = [_shown(x, place) for place in places]
         handles = []
-        for place, (_, colour, heights) in enumerate(bands):
+        for _, colour, heights in bands:
             above = [a + b for a, b in zip(below, heights, strict=True)]
             low, high = ([_shown(y, value) for value in edge] for edge in (below, above))
-            area = axes.fill_between(
-                xs, low, high, step="post", color=BANDS[colour], linewidth=0,
-                hatch=("", "///", "...")[min(place // 4, 2)] if colour > 3 else None,
-                edgecolor=TEXT,
-            )  # fmt: skip
+            area = axes.fill_between(xs, low, high, step="post", color=BANDS[colour], linewidth=0)
             handles.append(area)
             below = above
         axes.step(xs, [_shown(y, value) for value in below], where="post", color=TEXT, linewidth=1)
