@@ -151,7 +151,9 @@ def _for_page(svg: str) -> str:
     )
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would hold of all the page
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    svg = re.sub(r"font-family: [^;\"]*; ?", "", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
     svg = re.sub(r"<[^>]*>", _rounded, svg)
@@ -333,7 +335,8 @@ def _shown(scale: Scale, value: float) -> float:
 
 def _scale(axis: Any, scale: Scale, set_scale: Callable[[str], None]) -> None:
     axis.set_label_text(scale.title)
-    if scale.is_log:
+    low, high = axis.get_data_interval()
+    if scale.is_log and 0 < high < math.inf and low < math.inf:
         set_scale("log")
         axis.set_major_locator(LogLocator(10))
         axis.set_minor_locator(NullLocator())

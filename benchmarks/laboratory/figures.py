@@ -448,7 +448,7 @@ def _latency(name: str, measures: Measures) -> str:
 
 def _log_places(low: float, high: float) -> list[float]:
     """Return places from half of the smallest value to a little over the largest, evenly on a log scale."""
-    low, high = low / 2, high * 1.2
+    low, high = low / 2, max(high * 1.2, low * 10)
     return [low * (high / low) ** (n / CURVE_PLACES) for n in range(CURVE_PLACES + 1)]
 
 
@@ -510,18 +510,23 @@ def demand(cell: Shown, measures: Measures) -> float | None:
 
 
 def _demand(cells: Sequence[Shown], measures: Found) -> Iterator[Picture]:
-    places = [(demand(cell, measures[cell.key]), cell) for cell in cells]
-    limited = sorted(
-        ((place, cell) for place, cell in places if place is not None and measures[cell.key].queue),
-        key=lambda entry: entry[0],
-    )
-    if len({place for place, _ in limited}) < 2:
+    queues: dict[float, dict[int, int]] = {}
+    limited = []
+    for cell in cells:
+        place = demand(cell, measures[cell.key])
+        if place is None or not measures[cell.key].queue:
+            continue
+        limited.append(cell)
+        into = queues.setdefault(round(place, 6), {})
+        for value, number in measures[cell.key].queue.items():
+            into[value] = into.get(value, 0) + number
+    if len(queues) < 2:
         return
     lines = []
     for text, share in (("half of the messages", 0.5), ("95 %", 0.95), ("99 %", 0.99)):
         points = []
-        for place, cell in limited:
-            seconds = (percentile(measures[cell.key].queue, share) or 0) / 1000
+        for place in sorted(queues):
+            seconds = (percentile(queues[place], share) or 0) / 1000
             points.append(Point(place, seconds, seconds, seconds))
         lines.append(Line(text, tuple(points)))
     yield Picture(
@@ -529,9 +534,9 @@ def _demand(cells: Sequence[Shown], measures: Found) -> Iterator[Picture]:
         title="Waits against the demand",
         caption=_sentence(
             "Time until all of a message was sent, against what each sender wants to send in an epoch,"
-            " as a share of its budget",
+            " as a share of its budget; cells of one demand together",
             "data and parity, without retransmissions and syncs",
-            _counted([cell for _, cell in limited], measures),
+            _counted(limited, measures),
         ),
         svg=lines_chart(
             "queue-demand",
