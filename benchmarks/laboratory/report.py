@@ -151,7 +151,7 @@ def page(
             "Problems, and how to play a channel again",
             _problems(out, manifest, cells, measures),
         ),
-        ("limits", "How to read this", _limits(cells, measures)),
+        ("limits", "How to read this", _limits(manifest, measures)),
     ]
     shown = [(name, title, body) for name, title, body in sections if body]
     return Template(template).substitute(
@@ -188,7 +188,7 @@ def _facts(manifest: Run, grid: Shows, measures: Mapping[str, Measures]) -> str:
         ("versions", versions),
     ]
     return "".join(
-        f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts if text
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts if text
     )
 
 
@@ -342,7 +342,7 @@ def _problems(
     missing = [cell.name for cell in cells if cell.key not in measures]
     if missing:
         parts.append(f"<p>Without results: {escape('; '.join(missing))}.</p>")
-    if cells and manifest.engine in ("spark", "process"):
+    if cells and manifest.engine in ENGINES:
         command = escape(replay_command(out, cells[0], 0))
         parts.append(
             "<p>Any channel can be played again alone, with a trace of all it did; name the cell by name, key or "
@@ -357,22 +357,34 @@ def replay_command(out: Path, cell: Shown, channel: int) -> str:
     return shlex.join([*words, "--channel", str(channel)])
 
 
-def _limits(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> str:
-    played = [found for found in measures.values() if found.channels]
-    if not played or not cells:
+READING: Final = (
+    "A delivery is owed to every participant but the sender for each message that <code>send</code> took; "
+    "ephemeral messages are owed to nobody.",
+    "Intervals are of 95 %. Messages of one channel depend on each other, so the channel is the unit. "
+    "No loss in n channels still leaves room for about 3/n.",
+    "Latencies are from <code>send</code> to the delivery in order, and so contain the wait for what came before. "
+    "Deliveries never made have no latency: read percentiles together with the delivery ratio.",
+)
+"""Of all reports."""
+
+SIMULATED: Final = (
+    "<b>Warm-up.</b> Channels are new at their first message: nothing names a loss before later messages do, and the "
+    "last messages have fewer after them. Short conversations look worse than long ones for that.",
+    "<b>Not modelled.</b> Congestion: losses and delays do not grow with what is sent. Routes: every receiver’s copy "
+    "fares on its own, there is no relay between. Computing takes no time.",
+    "Dotted curves are closed forms for other, simpler channels; they are to compare with. What is held against a form "
+    "is in the checks.",
+)
+"""Of reports of simulated channels."""
+
+ENGINES: Final = ("spark", "process")
+"""What plays channels; a report of anything else is of real ones."""
+
+
+def _limits(manifest: Run, measures: Mapping[str, Measures]) -> str:
+    if not any(found.channels for found in measures.values()):
         return ""
-    texts = [
-        "A delivery is owed to every participant but the sender for each message that <code>send</code> took; "
-        "ephemeral messages are owed to nobody.",
-        "Intervals are of 95 %. Messages of one channel depend on each other, so the channel is the unit. "
-        "No loss in n channels still leaves room for about 3/n.",
-        "Latencies are from <code>send</code> to the delivery in order, and so contain the wait for what came before. "
-        "Deliveries never made have no latency: read percentiles together with the delivery ratio.",
-        "<b>Warm-up.</b> Channels are new at their first message: nothing names losses before later messages do, and "
-        "the last messages have fewer after them. Short conversations look worse than long ones for that.",
-        "<b>Not modelled.</b> Congestion: losses and delays do not grow with what is sent. Routes: every receiver’s "
-        "copy fares on its own, there is no relay between. Computing takes no time.",
-    ]
+    texts = READING + (SIMULATED if manifest.engine in ENGINES else ())
     return "<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>"
 
 
