@@ -1,4 +1,4 @@
-"""benchmarks.laboratory.theory: each form against all cases counted one by one, exact fractions, or its model played."""
+"""benchmarks.laboratory.theory: each form against all cases one by one, exact fractions, or its model played."""
 
 from __future__ import annotations
 
