@@ -224,7 +224,7 @@ def resent_parity_latency(
 def parity_loss(loss: float, rounds: int, data: int, parity: int) -> float:
     """Form 6, ours: probability that a payload is not whole after r rounds: parity sent once, data sent again.
 
-    Of the data i are lost with p^(r+1) each, of the parity j with p each; the payload is whole while i + j ≤ m. It holds
+    Of the data i are lost with p^(r+1) each, of the parity j with p each; whole is i + j ≤ m. It holds
     where data segments time out a quarter of a timeout apart, as form 2, and all parity arrives before the first does.
     """
     data, parity = _code(data, parity)
