@@ -49,7 +49,16 @@ PLAIN: Final = "plain"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,=+-]{0,119}")
 """What a name may be: short, and good on a command line and for a file."""
 
-GRID_KEYS: Final = ("title", "description", "max_channels", "labels", "base", "settings", "axes")
+GRID_KEYS: Final = (
+    "title",
+    "description",
+    "cpu_minutes",
+    "max_channels",
+    "labels",
+    "base",
+    "settings",
+    "axes",
+)
 SWEEP_KEYS: Final = ("name", "max_channels", "labels", "base", "axes")
 CELL_KEYS: Final = ("name", "max_channels", "labels", "base")
 
@@ -82,6 +91,8 @@ class Grid:
     description: str = ""
     cells: tuple[Cell, ...]
     """Of different names and different scenarios."""
+    cpu_minutes: float = 0.0
+    """What its author measured for 5,000 channels of each cell, minutes of one core; 0 is not known."""
 
     def cell(self, wanted: str) -> Cell:
         """Return a cell by its key, its name, or its number from 0.
@@ -95,7 +106,7 @@ class Grid:
         if wanted.isascii() and wanted.isdigit() and int(wanted) < len(self.cells):
             return self.cells[int(wanted)]
         text = unknown(wanted, [cell.name for cell in self.cells]) if wanted else "name a scenario"
-        raise ConfigurationError(f"grid {self.name}, 0 to {len(self.cells) - 1}: {text}")
+        raise wrong("", f"grid {self.name}, 0 to {len(self.cells) - 1}: {text}")
 
 
 def grid_names() -> list[str]:
@@ -118,11 +129,11 @@ def load_grid(name_or_path: str) -> Grid:
     path = Path(name_or_path)
     if path.suffix != ".toml" and not path.is_file():
         text = unknown(name_or_path, shipped)
-        raise ConfigurationError(f"grid: {text}; or give the path of a TOML file")
+        raise wrong("", f"grid: {text} (or give the path of a TOML file)")
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror or error}") from error
+        raise wrong(str(path), f"{error.strerror or error}") from error
     return read_grid(data, str(path))
 
 
@@ -139,13 +150,13 @@ def read_grid(data: bytes, file: str) -> Grid:
     try:
         document = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{file}: not TOML: not UTF-8") from error
+        raise wrong(file, "not TOML: not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file}: not TOML: {error}") from error
+        raise wrong(file, f"not TOML: {error}") from error
     try:
         return _Reader(document).grid(Path(file).stem)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
+        raise wrong(file, f"{error}") from error
 
 
 class _Reader:
@@ -158,12 +169,13 @@ class _Reader:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         _known(document, (*GRID_KEYS, "sweep", "cell"), "")
+        self.base: dict[str, Any] = {}
         self.settings: dict[str, dict[str, Any]] = {PLAIN: {}}
         for name, values in _table(document, "settings", "").items():
             if not NAME.fullmatch(name):
-                raise ConfigurationError(f"settings: {name!r} is no name; use letters and digits")
+                raise wrong("", f"settings: {name!r} is no name; use letters and digits")
             if not isinstance(values, Mapping):
-                raise ConfigurationError(f"settings.{name} must be a table of parameters")
+                raise wrong("", f"settings.{name} must be a table of parameters")
             self.settings[name] = flattened(values, f"settings.{name}")
 
     def grid(self, name: str) -> Grid:
@@ -171,16 +183,26 @@ class _Reader:
         document = self.document
         title = _text(document, "title", "")
         if not title:
-            raise ConfigurationError("title: give the grid one, in a few words")
+            raise wrong("", "title: give the grid one, in a few words")
+        minutes = document.get("cpu_minutes", 0)
+        if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes >= 0:
+            raise wrong("", f"cpu_minutes must be a number from 0 on, not {minutes!r}")
+        self.base = flattened(_table(document, "base", ""), "base")
         cells = [cell for part, place in self.sweeps() for cell in self.sweep(part, place)]
         cells += [self.single(part, place) for part, place in self.parts("cell", CELL_KEYS)]
         if not cells:
-            raise ConfigurationError("no cells; give it [axes], a [[sweep]] or a [[cell]]")
+            raise wrong("", "no cells; give it [axes], a [[sweep]] or a [[cell]]")
         if len(cells) > MAX_CELLS:
-            raise ConfigurationError(f"{len(cells)} cells are more than {MAX_CELLS}")
+            raise wrong("", f"{len(cells)} cells are more than {MAX_CELLS}")
         _distinct(cells)
         description = " ".join(_text(document, "description", "").split())
-        return Grid(name=name, title=title, description=description, cells=tuple(cells))
+        return Grid(
+            name=name,
+            title=title,
+            description=description,
+            cells=tuple(cells),
+            cpu_minutes=float(minutes),
+        )
 
     def sweeps(self) -> Iterator[tuple[dict[str, Any], str]]:
         """Give the tables whose axes make cells, each with its place: the file's own, and all others."""
@@ -192,14 +214,14 @@ class _Reader:
         """Give the tables of a list, each with its place."""
         found = self.document.get(key, [])
         if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
-            raise ConfigurationError(f"{key}: write it as [[{key}]]")
+            raise wrong("", f"{key}: write it as [[{key}]]")
         for number, part in enumerate(found, 1):
             place = f"{key} {number}"
             if name := _text(part, "name", place):
                 place += f" ({name})"
                 if not NAME.fullmatch(name):
                     text = f"{place}: use letters, digits, spaces and any of _.,=+- in the name"
-                    raise ConfigurationError(text)
+                    raise wrong("", text)
             _known(part, known, place)
             yield part, place
 
@@ -207,10 +229,10 @@ class _Reader:
         """Give the cells of every combination of some axes."""
         axes = self.axes(part, place)
         if not axes:
-            raise ConfigurationError(_at(place, "axes: give at least one list of values"))
+            raise wrong(place, "axes: give at least one list of values")
         count = prod(len(values) for values in axes.values())
         if count > MAX_CELLS:
-            raise ConfigurationError(_at(place, f"{count} cells are more than {MAX_CELLS}"))
+            raise wrong(place, f"{count} cells are more than {MAX_CELLS}")
         shorts = _short_names(axes)
         for values in product(*axes.values()):
             changes: dict[str, Any] = {}
@@ -226,7 +248,7 @@ class _Reader:
     def single(self, part: dict[str, Any], place: str) -> Cell:
         """Return a cell that stands alone."""
         if "name" not in part:
-            raise ConfigurationError(f"{place}: needs a name")
+            raise wrong(place, "needs a name")
         return self.cell(part["name"], part, {}, [], place)
 
     def cell(
@@ -238,16 +260,15 @@ class _Reader:
         place: str,
     ) -> Cell:
         """Return a cell of what the file, its part and its values on the axes say, in this order."""
-        values = flattened(_table(self.document, "base", ""), "base")
-        values = over(values, flattened(_table(part, "base", place), _at(place, "base")))
+        values = over(self.base, flattened(_table(part, "base", place), _at(place, "base")))
         if not NAME.fullmatch(name):
             text = f"{name!r} is no name for a cell: put its values under [settings.NAME]"
-            raise ConfigurationError(_at(place, text))
+            raise wrong(place, text)
         try:
             scenario = scenario_with(over(values, changes))
         except ConfigurationError as error:
             cell = "" if name == part.get("name") else f"cell {name!r}: "
-            raise ConfigurationError(_at(place, f"{cell}{error}")) from error
+            raise wrong(place, f"{cell}{error}") from error
         extra = _labels(self.document, "") | _labels(part, place)
         return Cell(
             name=name,
@@ -269,7 +290,7 @@ class _Reader:
                 text = (
                     "max_channels must be a whole number from 1 on, or such numbers by group size"
                 )
-                raise ConfigurationError(_at(where, text))
+                raise wrong(where, text)
             found[int(group)] = limit
         return next(
             (found[size] for size in sorted(found, reverse=True) if size <= participants), None
@@ -281,14 +302,14 @@ class _Reader:
         for name, values in _leaves(_table(part, "axes", place), ""):
             where = _at(place, f"axes.{name}")
             if name != SETTING and name not in names() and name not in tables():
-                raise ConfigurationError(_at(place, f"axes: {unknown(name, (SETTING, *names()))}"))
+                raise wrong(place, f"axes: {unknown(name, (SETTING, *names()))}")
             if not isinstance(values, list) or not values:
-                raise ConfigurationError(f"{where} must be a list with at least one value")
+                raise wrong("", f"{where} must be a list with at least one value")
             axes[name] = values
         for value in axes.get(SETTING, []):
             if not isinstance(value, str) or value not in self.settings:
                 text = f"{unknown(str(value), self.settings)}; describe it in [settings.{value}]"
-                raise ConfigurationError(_at(place, f"axes.{SETTING}: {text}"))
+                raise wrong(place, f"axes.{SETTING}: {text}")
         return axes
 
 
@@ -301,7 +322,7 @@ def flattened(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     found = dict(_leaves(values, ""))
     for name in found:
         if name not in names() and name not in tables():
-            raise ConfigurationError(f"{place}: {unknown(name, names())}")
+            raise wrong(place, f"{unknown(name, names())}")
     return found
 
 
@@ -323,13 +344,13 @@ def _distinct(cells: list[Cell]) -> None:
     name, count = Counter(cell.name for cell in cells).most_common(1)[0]
     if count > 1:
         text = f"{count} cells are named {name!r}; give each [[sweep]] a name"
-        raise ConfigurationError(text)
+        raise wrong("", text)
     seen: dict[str, Cell] = {}
     for cell in cells:
         other = seen.setdefault(cell.key, cell)
         if other is not cell:
             text = f"cells {other.name!r} and {cell.name!r} are the same scenario; leave one out"
-            raise ConfigurationError(text)
+            raise wrong("", text)
 
 
 def _short_names(axes: Mapping[str, Any]) -> dict[str, str]:
@@ -357,21 +378,21 @@ def _labels(part: Mapping[str, Any], place: str) -> dict[str, Label]:
     for name, value in found.items():
         if not isinstance(value, str | int | float):
             text = f"labels.{name} must be a text, a number or a truth value, not {value!r}"
-            raise ConfigurationError(_at(place, text))
+            raise wrong(place, text)
     return found
 
 
 def _table(part: Mapping[str, Any], key: str, place: str) -> dict[str, Any]:
     found = part.get(key, {})
     if not isinstance(found, dict):
-        raise ConfigurationError(_at(place, f"{key} must be a table, not {found!r}"))
+        raise wrong(place, f"{key} must be a table, not {found!r}")
     return found
 
 
 def _text(part: Mapping[str, Any], key: str, place: str) -> str:
     found = part.get(key, "")
     if not isinstance(found, str):
-        raise ConfigurationError(_at(place, f"{key} must be a text, not {found!r}"))
+        raise wrong(place, f"{key} must be a text, not {found!r}")
     return found
 
 
@@ -381,7 +402,12 @@ def _known(part: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
             hint = f"{unknown(key, known)}"
             if key in names() or key in tables():
                 hint = f"{key!r} is a parameter; write it under base"
-            raise ConfigurationError(_at(place, hint))
+            raise wrong(place, hint)
+
+
+def wrong(place: str, text: str) -> ConfigurationError:
+    """Return the error of a mistake at a place of a file."""
+    return ConfigurationError(_at(place, text))
 
 
 def _at(place: str, text: str) -> str:
