@@ -156,7 +156,7 @@ def binomial_p_value(successes: int, trials: int, expected: float) -> float:
 
 
 def proportion_p_value(value: float, trials: float, expected: float) -> float:
-    """Return the two-sided p-value of a proportion of so many independent trials, with the variance of the expectation."""
+    """Return the two-sided p-value of a proportion of so many independent trials; the variance is the expected one."""
     if expected in (0.0, 1.0):
         return float(value == expected)
     if trials * min(expected, 1.0 - expected) < SMALLEST_EXPECTED:

@@ -15,6 +15,7 @@ Spec: none of its own; LIP-109 (SDS), LIP-243 and 17/WAKU2-RLN-RELAY for what is
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Final
 
 MOST_SEGMENTS: Final = 255
@@ -71,11 +72,6 @@ def binomial(count: int, rate: float, found: int) -> float:
         return float(found == count * rate)
     ways = math.lgamma(count + 1) - math.lgamma(found + 1) - math.lgamma(count - found + 1)
     return math.exp(ways + found * math.log(rate) + (count - found) * math.log1p(-rate))
-
-
-def more_than(count: int, rate: float, most: int) -> float:
-    """Return the probability that of independent events of one rate more than so many happen."""
-    return min(1.0, math.fsum(binomial(count, rate, i) for i in range(max(0, most + 1), count + 1)))
 
 
 # -- 1, 2: delivery of segments ---------------------------------------------------------------------------------------
@@ -211,7 +207,9 @@ def resent_parity_delivery(loss: float, rounds: int, data: int, parity: int) -> 
         parity: Parity segments, m; any k of all n rebuild the payload.
     """
     data, parity = _code(data, parity)
-    return 1.0 - more_than(data + parity, segment_loss(loss, rounds), parity)
+    rate = segment_loss(loss, rounds)
+    found = math.fsum(binomial(data + parity, rate, i) for i in range(parity + 1))
+    return min(1.0, found)
 
 
 def resent_parity_latency(
@@ -226,20 +224,29 @@ def resent_parity_latency(
 def parity_loss(loss: float, rounds: int, data: int, parity: int) -> float:
     """Form 6, ours: probability that a payload is not whole after r rounds: parity sent once, data sent again.
 
-    Of the data i are lost with p^(r+1) each, of the parity j with p each; the payload is whole while i + j ≤ m. It holds
-    where the data segments time out a quarter of a timeout apart, as form 2, and all parity arrives before the first.
+    Of the data i are lost with p^(r+1) each, of the parity j with p each; whole is i + j ≤ m. It holds
+    where data segments time out a quarter of a timeout apart, as form 2, and all parity arrives before the first does.
     """
     data, parity = _code(data, parity)
-    rate = segment_loss(loss, rounds)
-    lost = math.fsum(
-        binomial(parity, loss, j) * more_than(data, rate, parity - j) for j in range(parity + 1)
+    shares = [binomial(data, segment_loss(loss, rounds), i) for i in range(data + 1)]
+    # more[i]: more than i − 1 are lost; summed from the small end, so that tails keep their digits.
+    more = [*accumulate(reversed(shares))][::-1] + [0.0] * (parity + 1)
+    return min(
+        1.0, _sum_of_products(loss, parity, [more[parity - j + 1] for j in range(parity + 1)])
     )
-    return min(1.0, lost)
 
 
 def parity_delivery(loss: float, rounds: int, data: int, parity: int) -> float:
     """Form 6, ours: probability that a payload is whole after r rounds."""
-    return 1.0 - parity_loss(loss, rounds, data, parity)
+    data, parity = _code(data, parity)
+    shares = [binomial(data, segment_loss(loss, rounds), i) for i in range(data + 1)]
+    most = [*accumulate(shares)] + [math.fsum(shares)] * parity
+    return min(1.0, _sum_of_products(loss, parity, [most[parity - j] for j in range(parity + 1)]))
+
+
+def _sum_of_products(loss: float, parity: int, chances: list[float]) -> float:
+    """Return the sum over j lost parity segments of their probability times what goes with it."""
+    return math.fsum(binomial(parity, loss, j) * chances[j] for j in range(parity + 1))
 
 
 def parity_latency(loss: float, rounds: int, retransmissions: int, data: int, parity: int) -> float:

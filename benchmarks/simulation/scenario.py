@@ -271,7 +271,7 @@ class Scenario:
     messages: int = 200
     """Payloads sent in all, each by somebody drawn from those present."""
     warm_up: bool = False
-    """Before all that, everybody sends until nobody's channel is new: only then is everybody promised everything."""
+    """Before all that, senders send until nobody's channel is new: only then is everybody promised everything."""
     interval_ms: float = 50.0
     """Average distance of two sends."""
     payload_bytes: tuple[int, int] = (40, 80)
@@ -285,7 +285,7 @@ class Scenario:
     clock_skew_ms: float = 0.0
     """Clocks of participants are wrong by up to this much, either way."""
     senders: int | None = None
-    """Only the first so many participants send; None: all. In the warm-up everybody does."""
+    """Only the first so many participants send; None: all. In the warm-up two do at least: so all hear somebody."""
     settle_ms: float = 120_000.0
     """Longest time after the last send until the run ends; it ends earlier when nothing is left to do."""
     faults: LinkFaults = field(default_factory=LinkFaults)

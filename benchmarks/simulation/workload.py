@@ -82,11 +82,13 @@ class Workload:
         simulation.settle()
 
     def warm_up(self) -> None:
-        """Let everybody send until all have heard others for a while; what is sent from then on is owed to all."""
-        simulation = self.simulation
+        """Let senders send until all have heard others for a while; what is sent from then on is owed to all."""
+        simulation, senders = self.simulation, self.scenario.senders
         machines = [simulation.machine(item.index) for item in simulation.participants]
+        # Two at least: a single one would hear nobody.
+        count = len(machines) if senders is None else min(len(machines), max(2, senders))
         for number in range(WARM_UP_ROUNDS):
-            for index in range(len(machines)):
+            for index in range(count):
                 simulation.send(index, b"warm-up %d of %d" % (number, index))
             simulation.run(WARM_UP_ROUND_MS)
             if not any(machine.gaps.is_settling() for machine in machines):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulation.engine import Simulation
+from benchmarks.simulation.invariants import delivery_problems, quiet_problems
+from benchmarks.simulation.journal import FROM_STORE
 from benchmarks.simulation.scenario import (
     START_NS,
+    Churn,
     Crash,
     Join,
     NodeFaults,
@@ -117,6 +120,69 @@ def test_settling_gives_up_at_its_limit() -> None:
     simulation.send(0, b"m")
     assert not simulation.settle(1_000)
     assert simulation.now == START_NS + SECOND
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_looked_at_only_when_it_may_have_changed_is_what_it_would_be(seed: int) -> None:
+    """Settled is: nothing under way, no channel with anything open, and everybody has everything."""
+    scenario = Scenario(
+        seed=seed,
+        participants=4,
+        messages=6,
+        faults=LinkFaults(loss=0.4, delay_ms=20),
+        store=StoreFaults(enabled=seed % 2 == 0),
+        churn=Churn(every_ms=500, down_ms=100),
+    )
+    simulation = Simulation(scenario)
+    simulation.start()
+    found = []
+    for number in range(6):
+        simulation.send(number % 4, b"%d" % number)
+        for _ in range(20):
+            simulation.run(100)
+            expected = (
+                not simulation.schedule.under_way
+                and not quiet_problems(simulation.statuses())
+                and not delivery_problems(simulation.journals, excused=True)
+            )
+            assert simulation.is_settled() is simulation.is_settled() is expected
+            found.append(expected)
+        if number == 3:
+            simulation.crash(0)
+            simulation.start(0)
+    assert False in found
+    settled = simulation.settle(600_000)
+    assert settled is not bool(delivery_problems(simulation.journals, excused=True))
+
+
+def test_settling_ends_at_the_same_time_as_with_small_steps() -> None:
+    """Time in which nothing happens is left out; nothing that happens is."""
+    times = []
+    for step_ms in (0.0, 250.0):
+        simulation = pair(faults=LinkFaults(loss=0.5, delay_ms=30))
+        for number in range(4):
+            simulation.send(0, b"%d" % number)
+        if step_ms:
+            while not simulation.is_settled():
+                simulation.run(step_ms)
+        else:
+            assert simulation.settle()
+        times.append((simulation.now, [item.steps for item in simulation.journals]))
+    assert times[0] == times[1]
+    assert times[0][0] > START_NS + SECOND
+
+
+def test_what_brought_a_delivery_is_in_the_journal() -> None:
+    """The second copy of a transmission brings nothing; the store's answer and the end of a wait are no arrivals."""
+    simulation = pair(faults=LinkFaults(duplicate=1.0))
+    simulation.send(0, b"0")
+    simulation.run(100)
+    simulation.carries = lambda item, _: item.kind == "sync"
+    simulation.send(0, b"1")
+    simulation.run(10_000)
+    numbers = [item.number for item in simulation.wire or () if item.kind == "segment"]
+    assert [step.cause for step in simulation.journals[1].delivered()] == [numbers[0], FROM_STORE]
+    assert [step.cause for step in simulation.journals[0].sent()] == [0, 0]
 
 
 def test_check_leaves_out_what_need_not_hold() -> None:

@@ -80,6 +80,17 @@ def test_after_the_warm_up_nobodys_channel_is_new_and_everything_is_owed() -> No
         assert len(journal.sent()) >= 1
 
 
+@pytest.mark.parametrize("senders", [1, 2, 5])
+def test_few_senders_warm_everybody_up(senders: int) -> None:
+    simulation = Simulation(Scenario(participants=6, senders=senders, messages=0, warm_up=True))
+    workload = Workload(simulation)
+    workload.play()
+    assert not any(simulation.machine(index).gaps.is_settling() for index in range(6))
+    warm = [bool(journal.sent()) for journal in simulation.journals]
+    assert warm == [index < max(senders, 2) for index in range(6)]
+    assert workload.began_ns == simulation.journals[0].joined_ns > START_NS
+
+
 def test_repeats_are_payloads_that_their_sender_has_sent() -> None:
     journals = play(Scenario(messages=60, repeats=0.5)).check().journals
     repeated = 0
