@@ -30,9 +30,7 @@ from benchmarks.simulation.breakage import START_DAMAGE
 from benchmarks.simulation.driver import Batch, Driver, Input
 from benchmarks.simulation.invariants import (
     InvariantError,
-    delivery_problems,
     problems_of,
-    quiet_problems,
 )
 from benchmarks.simulation.journal import FROM_STORE, Charge, Journal, Step
 from benchmarks.simulation.links import Link
@@ -40,6 +38,7 @@ from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal,
 from benchmarks.simulation.participant import ArmedCrash, Participant
 from benchmarks.simulation.scenario import START_NS, Crash, Scenario
 from benchmarks.simulation.schedule import Schedule
+from benchmarks.simulation.settling import Settling
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
@@ -96,9 +95,7 @@ class Simulation:
         self.counters: Counter[str] = Counter()
         self.schedule = Schedule()
         self.participants = [self._participant(index) for index in range(scenario.participants)]
-        self._restless = list(self.participants)
-        self._looked_at: tuple[tuple[int, int, bool], ...] = ()
-        self._lacking = False
+        self.settling = Settling(self.schedule, self.participants, excused=scenario.is_excused)
         self.network = Network(
             scenario,
             self.schedule,
@@ -202,24 +199,7 @@ class Simulation:
 
     def is_settled(self) -> bool:
         """Tell whether nothing is under way, every channel is quiet and everybody has everything."""
-        return not self.schedule.under_way and self._is_quiet() and not self._is_lacking()
-
-    def _is_quiet(self) -> bool:
-        """Tell whether no channel that is up has anything open; who was the last to have is looked at first."""
-        for place, who in enumerate(self._restless):
-            if who.machine is not None and quiet_problems([who.machine.status()]):
-                self._restless.insert(0, self._restless.pop(place))
-                return False
-        return True
-
-    def _is_lacking(self) -> bool:
-        """Tell whether deliveries are not as they must be; looked at again only when a journal has grown."""
-        size = tuple((len(item.steps), len(item.events), item.is_live) for item in self.journals)
-        if size != self._looked_at:
-            self._looked_at = size
-            excused = self.scenario.is_excused
-            self._lacking = bool(delivery_problems(self.journals, excused=excused))
-        return self._lacking
+        return self.settling.is_over()
 
     # -- who is there -----------------------------------------------------------------------------
 

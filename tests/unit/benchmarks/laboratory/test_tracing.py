@@ -120,3 +120,11 @@ def test_bytes_go_by_the_digest_of_the_trace() -> None:
     simulation.start()
     simulation.send(0, b"a payload")
     assert any(line.decode().endswith(digest(b"a payload")) for line in trace)
+
+
+def test_equal_bytes_that_are_under_way_at_once_are_told_apart() -> None:
+    lines = record(cell_of(messages=1, faults__delay_ms=8_000, sds__bloom_capacity=0), 0, 0)
+    assert "retransmit" in words(lines)
+    assert not [line for line in lines if "missed" in line]
+    arrived = [line.partition("#")[2] for line in lines if "receive " in line]
+    assert len(set(arrived)) == len(arrived)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulation.engine import Simulation
-from benchmarks.simulation.invariants import delivery_problems, quiet_problems
 from benchmarks.simulation.journal import FROM_STORE
 from benchmarks.simulation.scenario import (
     START_NS,
-    Churn,
     Crash,
     Join,
     NodeFaults,
@@ -120,39 +118,6 @@ def test_settling_gives_up_at_its_limit() -> None:
     simulation.send(0, b"m")
     assert not simulation.settle(1_000)
     assert simulation.now == START_NS + SECOND
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_what_is_looked_at_only_when_it_may_have_changed_is_what_it_would_be(seed: int) -> None:
-    """Settled is: nothing under way, no channel with anything open, and everybody has everything."""
-    scenario = Scenario(
-        seed=seed,
-        participants=4,
-        messages=6,
-        faults=LinkFaults(loss=0.4, delay_ms=20),
-        store=StoreFaults(enabled=seed % 2 == 0),
-        churn=Churn(every_ms=500, down_ms=100),
-    )
-    simulation = Simulation(scenario)
-    simulation.start()
-    found = []
-    for number in range(6):
-        simulation.send(number % 4, b"%d" % number)
-        for _ in range(20):
-            simulation.run(100)
-            expected = (
-                not simulation.schedule.under_way
-                and not quiet_problems(simulation.statuses())
-                and not delivery_problems(simulation.journals, excused=True)
-            )
-            assert simulation.is_settled() is simulation.is_settled() is expected
-            found.append(expected)
-        if number == 3:
-            simulation.crash(0)
-            simulation.start(0)
-    assert False in found
-    settled = simulation.settle(600_000)
-    assert settled is not bool(delivery_problems(simulation.journals, excused=True))
 
 
 def test_settling_ends_at_the_same_time_as_with_small_steps() -> None:
