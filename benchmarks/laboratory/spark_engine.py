@@ -170,11 +170,17 @@ class SparkEngine:
 
     def sums(self, wave: Wave, out: Path) -> dict[str, Sums]:
         """Read a wave's rows back and sum them up, by key."""
+        taken: list[Any] = []
+        work = Watched(lambda: taken.extend(self._sums(wave, out).collect()))
+        self._checked(lambda: work.wait(idle, idle))
+        return {row[PARTITION]: Sums(**{n: row[n] for n in Sums.__slots__}) for row in taken}
+
+    def _sums(self, wave: Wave, out: Path) -> Any:
         from pyspark.sql import functions as sql
 
         paths = [literal(folder_of(out, key)) for key in wave.keys]
-        reader = self.session.read.schema(SQL_SCHEMA).option("basePath", literal(out / FOLDER))
-        found = (
+        reader = self.session.read.schema(SQL_SCHEMA).option("basePath", f"file://{out / FOLDER}")
+        return (
             reader.parquet(*paths)
             .groupBy(PARTITION)
             .agg(
@@ -186,9 +192,6 @@ class SparkEngine:
                 sql.sum("cpu_us").alias("cpu_us"),
             )
         )
-        taken: list[Any] = []
-        self._checked(lambda: Watched(lambda: taken.extend(found.collect())).wait(idle, idle))
-        return {row[PARTITION]: Sums(**{n: row[n] for n in Sums.__slots__}) for row in taken}
 
     def close(self) -> None:
         """End the session, with its Java process where it is ours."""
