@@ -11,7 +11,7 @@ import pytest
 from benchmarks.laboratory.manifest import Manifest
 from benchmarks.laboratory.report import write_report
 from tests.support.browser import MissingBrowserError, browser_program, run_browser, watch
-from tests.support.laboratory import Place, measures_of
+from tests.support.laboratory_rows import Place, measures_of
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(120)]
 

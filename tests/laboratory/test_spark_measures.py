@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.laboratory.measures import Measures, measures_by_arrow, measures_by_spark
 from benchmarks.laboratory.results import Trial
-from tests.support.laboratory import MS_TABLE, Place, drawn_trials, write_rows
+from tests.support.laboratory_rows import MS_TABLE, Place, drawn_trials, write_rows
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -25,7 +25,7 @@ def test_both_ways_are_equal(spark: Any, tmp_path: Path) -> None:
     write_rows(tmp_path, drawn_trials("f" * 16, range(9), seed=3))
     cells = [Place(NUMBER_KEY, BLOCKS), Place(EXPONENT_KEY), Place("e" * 16)]
 
-    by_spark = measures_by_spark(spark, tmp_path, cells)
+    by_spark = measures_by_spark(spark.session, tmp_path, cells)
     by_arrow = measures_by_arrow(tmp_path, cells)
 
     assert by_spark == by_arrow
@@ -52,7 +52,7 @@ def test_no_number_is_too_large(spark: Any, tmp_path: Path) -> None:
     write_rows(tmp_path, rows, files=2)
     cells = [Place(NUMBER_KEY)]
 
-    found = measures_by_spark(spark, tmp_path, cells)[NUMBER_KEY]
+    found = measures_by_spark(spark.session, tmp_path, cells)[NUMBER_KEY]
 
     assert found.ratios["bytes"].numerator_squares == sum((2**40 + n) ** 2 for n in range(20))
     assert found == measures_by_arrow(tmp_path, cells)[NUMBER_KEY]

@@ -1,140 +1,234 @@
-"""Rows of results made by hand or played, and the folders they are in."""
+"""Small grids, and runs of the loss laboratory in processes of their own, for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from benchmarks.laboratory.cell import Cell
+from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.progress import Silent
+from benchmarks.laboratory.run import EngineName, RunOptions, run
+from benchmarks.simulation.scenario import Scenario
+from messaging_adapter.faults import LinkFaults
 
-from benchmarks.laboratory.cell import Cell, Label
-from benchmarks.laboratory.measures import Measures, RatioSums
-from benchmarks.laboratory.results import OTHER, REPAIR, STORE, Trial, batch_of
-from benchmarks.simulation.scenario import Scenario, StoreFaults
-from reliable_channel.config import SdsConfig, SegmentationConfig
+ROOT: Final = Path(__file__).parents[2]
 
-MS_TABLE: Final = (0, 7, 999, 1_000, 1_009, 1_010, 12_345, 999_999, 1_000_000, 2_147_483_647)
-"""Milliseconds around the places where a fourth digit is dropped, and the largest of the columns."""
+END_SEC: Final = 60.0
+"""A process that has not ended by then hangs."""
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What measures and a report need to know of a cell."""
-
-    key: str
-    labels: tuple[tuple[str, Label], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The key; there is no other."""
-        return self.key
-
-
-def write_rows(folder: Path, trials: Sequence[Trial], *, files: int = 1) -> None:
-    """Write rows as a run leaves them: a folder a cell, with so many files.
-
-    Args:
-        folder: Where the folders of cells are.
-        trials: Of one cell.
-        files: The rows go to them in turn.
-    """
-    target = folder / f"scenario={trials[0].scenario}"
-    target.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        table = pa.Table.from_batches([batch_of(trials[number::files])])
-        pq.write_table(table.drop_columns("scenario"), target / f"part-{number}.parquet")
-
-
-def drawn_trials(key: str, channels: Iterable[int], *, seed: int = 1) -> list[Trial]:
-    """Return rows of all kinds of values, some of them with a problem."""
-    return [_drawn(key, channel, Random(f"{seed}/{channel}")) for channel in channels]
-
-
-def _drawn(key: str, channel: int, random: Random) -> Trial:
-    if random.random() < 0.1:
-        return Trial(scenario=key, channel=channel, problem='ValueError: it\'s \\ "so"').seal()
-    messages = random.randrange(4)
-    receivers = [random.randrange(3) for _ in range(messages)]
-    delivered = sum(receivers)
-    return Trial(
-        scenario=key,
-        channel=channel,
-        messages=messages,
-        owed=2 * messages,
-        delivered=delivered,
-        segments=4 * messages,
-        retransmissions=random.randrange(9),
-        transmissions=random.randrange(50),
-        sent_bytes=random.randrange(2**36),
-        payload_bytes=messages * 1_024,
-        latency_ms=[random.choice(MS_TABLE) for _ in range(delivered)],
-        round=[random.choice((0, 1, 5, STORE, REPAIR, OTHER)) for _ in range(delivered)],
-        confirm_ms=[random.choice(MS_TABLE) for _ in range(random.randrange(3))],
-        queue_ms=[random.randrange(100_000) for _ in range(messages)],
-        tries=[random.randrange(4, 1_200) for _ in range(messages)],
-        receivers=receivers,
-        virtual_ms=random.randrange(10**7),
-    ).seal()
-
-
-def cell_of(name: str, labels: dict[str, Label] | None = None, **changes: Any) -> Cell:
-    """Return a cell of a short scenario with changes to it."""
-    return Cell(name=name, labels=tuple((labels or {}).items()), scenario=replace(SHORT, **changes))
-
-
-SHORT: Final = Scenario(
-    participants=2,
-    messages=4,
-    interval_ms=1_000.0,
-    payload_bytes=(1_024, 1_024),
-    sds=SdsConfig(bloom_capacity=100, enable_repair=False),
-    segmentation=SegmentationConfig(segment_size_bytes=256),
-    store=StoreFaults(enabled=False),
+SCENARIO: Final = Scenario(
+    participants=2, messages=3, interval_ms=200, faults=LinkFaults(loss=0.2), settle_ms=5_000
 )
-"""Four messages of four segments between two, without repair and store."""
+
+SEED: Final = 7
 
 
-def measures_of(
-    key: str,
-    *,
-    owed: int = 1_000,
-    delivered: int = 1_000,
-    channels: int = 5_000,
-    **others: Any,
-) -> Measures:
-    """Return measures as if every channel had been the like, but for the one with all losses.
+@dataclass(frozen=True)
+class Grid:
+    """A grid made by hand."""
 
-    Args:
-        key: Of the cell.
-        owed: Deliveries owed in each channel.
-        delivered: Made in each, on average.
-        channels: Rows.
-        others: Further fields of `Measures`; ``sums`` are put to those that are there.
-    """
-    made = [owed + 2 * (delivered - owed) if n % 2 else owed for n in range(channels)]
-    found = Measures.empty(key)
-    found.channels = channels
-    found.sums |= {
-        "owed": owed * channels,
-        "delivered": sum(made),
-        "messages": owed * channels,
-        "segments": 4 * owed * channels,
-    }
-    found.sums |= others.pop("sums", {})
-    found.ratios["delivery"] = RatioSums(
-        channels=channels,
-        numerator=sum(made),
-        denominator=owed * channels,
-        numerator_squares=sum(value * value for value in made),
-        products=sum(value * owed for value in made),
-        denominator_squares=owed * owed * channels,
+    cells: tuple[Cell, ...]
+    name: str = "tiny"
+    title: str = "Tiny"
+    description: str = "For tests."
+
+
+def tiny(cells: int = 3) -> Grid:
+    """Return a grid of a few cells that take some milliseconds a channel; the third has a limit of 5 channels."""
+    made = [
+        Cell(
+            name=f"loss {number}",
+            labels=(("faults.loss", number / 10),),
+            scenario=replace(SCENARIO, faults=LinkFaults(loss=number / 10)),
+            max_channels=5 if number == 2 else None,
+        )
+        for number in range(cells)
+    ]
+    return Grid(tuple(made))
+
+
+def options(out: Path, engine: EngineName = "process", **more: Any) -> RunOptions:
+    """Return what a run of the tiny grid is asked for."""
+    values: dict[str, Any] = {"grid": tiny(), "channels": 12, "seed": SEED, "out": out}
+    return RunOptions(engine=engine, **{**values, **more})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tiny grid as a command would: OUT, engine, cells, channels, pieces, master."""
+    out, engine, cells, channels, pieces, *master = arguments
+    asked = options(
+        Path(out),
+        engine,  # type: ignore[arg-type]
+        grid=tiny(int(cells)),
+        channels=int(channels),
+        partitions=int(pieces) or None,
+        workers=2,
+        master=master[0] if master else None,
     )
-    found.ratios["overhead"] = RatioSums(channels=channels, numerator=6, denominator=4)
-    found.latency = {0: {50: sum(made)}}
-    for name, value in others.items():
-        setattr(found, name, value)
+    try:
+        manifest = run(asked, Announcing())
+    except LaboratoryError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    sys.stdout.write(f"{manifest.digest}\n")
+    return 0
+
+
+class Announcing(Silent):
+    """Writes a line when channels begin to be played, and when some are done."""
+
+    def begin(self, engine: str, channels: int, waves: int) -> None:
+        """Write it."""
+        sys.stdout.write("begins\n")
+        sys.stdout.flush()
+
+    def advance(self, done: int) -> None:
+        """Write it."""
+        if done:
+            sys.stdout.write(f"done {done}\n")
+            sys.stdout.flush()
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run the tiny grid in a process of its own, with a group of its own, and end it if the test has not."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.support.laboratory", *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    """Read what a process writes up to a line that begins so."""
+    assert process.stdout is not None
+    for text in process.stdout:
+        if text.startswith(line):
+            return
+    assert process.stderr is not None
+    raise AssertionError(process.stderr.read())
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the processes below a process, as Linux tells."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+    found: set[int] = set()
+    waiting = {pid}
+    while waiting:
+        waiting = {child for child, parent in parents.items() if parent in waiting} - found
+        found |= waiting
     return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return which of these processes have not ended; what only waits to be reaped has."""
+    found = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            found.add(pid)
+    return found
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = END_SEC) -> bool:
+    """Wait until something holds that other processes bring about, and say whether it does."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def spark_service(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run one of Spark's services from the installed package, in no folder of ours, and end it whatever happens."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env |= {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    program, *arguments = command
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            [str(home / "bin" / program), *arguments],
+            cwd=log.parent,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            below = descendants(process.pid)
+            for pid in (process.pid, *below):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+
+def wait_for_text(log: Path, text: str) -> None:
+    """Wait until a service has logged something."""
+    assert wait_until(lambda: text in log.read_text()), log.read_text()[-1_000:]
+
+
+def why_no_spark() -> str:
+    """Return what Spark lacks here; empty where it can be run."""
+    from benchmarks.laboratory.java import find_java
+
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "pyspark is not installed: pip install 'reliable-channel[spark]'"
+    try:
+        find_java()
+    except LaboratoryError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

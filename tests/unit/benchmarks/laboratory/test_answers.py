@@ -11,7 +11,7 @@ from benchmarks.laboratory.axes import Shown
 from benchmarks.laboratory.measures import Measures, RatioSums
 from benchmarks.laboratory.results import REPAIR
 from reliable_channel.config import RateLimitConfig
-from tests.support.laboratory import Place, cell_of, measures_of
+from tests.support.laboratory_rows import Place, cell_of, measures_of
 
 
 def asked(cells: Sequence[Shown], measures: Mapping[str, Measures]) -> dict[str, Question]:

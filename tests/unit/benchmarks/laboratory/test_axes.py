@@ -16,7 +16,7 @@ from benchmarks.laboratory.axes import (
     split,
 )
 from benchmarks.laboratory.cell import Label
-from tests.support.laboratory import Place
+from tests.support.laboratory_rows import Place
 
 
 def place(**labels: Label) -> Place:

@@ -20,7 +20,7 @@ from benchmarks.laboratory.curves import (
 from benchmarks.simulation.scenario import Bursts
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.config import SegmentationConfig
-from tests.support.laboratory import SHORT, Place, cell_of
+from tests.support.laboratory_rows import SHORT, Place, cell_of
 
 WITH_PARITY = SegmentationConfig(segment_size_bytes=256, enable_reed_solomon=True, parity_rate=0.5)
 ONE = (64, 64)

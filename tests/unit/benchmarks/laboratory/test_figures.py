@@ -22,7 +22,7 @@ from benchmarks.laboratory.figures import (
 from benchmarks.laboratory.measures import Measures
 from benchmarks.laboratory.results import OTHER, REPAIR, STORE
 from reliable_channel.config import RateLimitConfig
-from tests.support.laboratory import Place, cell_of, measures_of
+from tests.support.laboratory_rows import Place, cell_of, measures_of
 
 
 def grid(*labels: Mapping[str, Label]) -> list[Place]:

@@ -19,7 +19,7 @@ from benchmarks.laboratory.measures import (
     three_digits,
 )
 from benchmarks.laboratory.results import STORE, Trial
-from tests.support.laboratory import Place, drawn_trials, write_rows
+from tests.support.laboratory_rows import Place, drawn_trials, write_rows
 
 KEY = "0123456789012345"
 

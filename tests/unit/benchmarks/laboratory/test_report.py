@@ -19,7 +19,7 @@ from benchmarks.laboratory.report import page, replay_command, write_report
 from benchmarks.laboratory.trial import run_trial
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.config import SegmentationConfig
-from tests.support.laboratory import Place, cell_of, measures_of, write_rows
+from tests.support.laboratory_rows import Place, cell_of, measures_of, write_rows
 
 HOSTILE = "<script>alert(1)</script> $title & \"'"
 

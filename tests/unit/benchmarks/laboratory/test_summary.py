@@ -10,7 +10,7 @@ import pytest
 from benchmarks.laboratory.measures import Measures
 from benchmarks.laboratory.results import STORE
 from benchmarks.laboratory.summary import all_latencies, line, per_segment, percentile, summary_csv
-from tests.support.laboratory import Place, measures_of
+from tests.support.laboratory_rows import Place, measures_of
 
 
 @pytest.mark.parametrize(
