@@ -87,8 +87,10 @@ class Reckoning:
         """All of it."""
         parts = [f"{self.done:,} of {self.channels:,} channels"]
         if self.done:
+            parts.append(f"{self.rate:,.1f} a second")
+        if 0 < self.done < self.channels:
             left = round((self.channels - self.done) / max(self.rate, 1e-9))
-            parts += [f"{self.rate:,.1f} a second", f"{timedelta(seconds=left)} left"]
+            parts.append(f"{timedelta(seconds=left)} left")
         return ", ".join([*parts, self.engine, f"wave {self.number} of {self.waves}"])
 
 
@@ -116,7 +118,7 @@ class Plain:
         """Write what there is to do."""
         self._state.begin(engine, channels, waves)
         self._shown = self._clock()
-        self._write(f"{channels:,} channels in {waves} waves, {engine}")
+        self._write(f"{channels:,} channels, waves: {waves}, {engine}")
 
     def wave(self, number: int) -> None:
         """Take note."""

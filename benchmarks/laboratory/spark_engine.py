@@ -11,7 +11,6 @@ Spec: none of its own; Spark 4.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -27,15 +26,16 @@ from benchmarks.laboratory.plan import Mix, Wave
 from benchmarks.laboratory.process_engine import batches_of
 from benchmarks.laboratory.results import SCHEMA
 from benchmarks.laboratory.shipping import pack
-from benchmarks.laboratory.spark_session import LOG_FILE, Master, explain, open_session
+from benchmarks.laboratory.spark_session import (
+    LOG_FILE,
+    Master,
+    Watched,
+    explain,
+    idle,
+    open_session,
+)
 from benchmarks.laboratory.storage import FOLDER, PARTITION, Sums, folder_of
 from benchmarks.laboratory.trial import run_trials
-
-POLL_SECONDS: Final = 0.2
-"""Between two looks at how far a job is."""
-
-CANCEL_SECONDS: Final = 2.0
-"""In which a cancelled job has to end before we go."""
 
 TYPES: Final = {
     pa.string(): "string",
@@ -73,46 +73,6 @@ def literal(path: Path) -> str:
     """Return a path as Spark takes it where it is not to be a pattern, on the machines' own file system."""
     text = "".join(f"\\{sign}" if sign in "\\{}[]*?" else sign for sign in str(path))
     return f"file://{text}"
-
-
-class Watched:
-    """A job that runs in a thread, so that Ctrl-C meets this one and never a talk with Java.
-
-    Args:
-        work: The job.
-    """
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:  # shown to whoever waits
-            self._error = error
-
-    def wait(self, look: Callable[[], None], cancel: Callable[[], None]) -> None:
-        """Wait for the end of the job and raise its error.
-
-        Args:
-            look: Is called now and then.
-            cancel: Is called when the wait is interrupted.
-        """
-        self._thread.start()
-        try:
-            while self._thread.is_alive():
-                self._thread.join(POLL_SECONDS)
-                look()
-        except BaseException:
-            cancelling = threading.Thread(target=cancel, daemon=True)
-            cancelling.start()
-            cancelling.join(CANCEL_SECONDS)
-            self._thread.join(CANCEL_SECONDS)
-            raise
-        if self._error is not None:
-            raise self._error
 
 
 class SparkEngine:
@@ -210,11 +170,17 @@ class SparkEngine:
 
     def sums(self, wave: Wave, out: Path) -> dict[str, Sums]:
         """Read a wave's rows back and sum them up, by key."""
+        taken: list[Any] = []
+        work = Watched(lambda: taken.extend(self._sums(wave, out).collect()))
+        self._checked(lambda: work.wait(idle, idle))
+        return {row[PARTITION]: Sums(**{n: row[n] for n in Sums.__slots__}) for row in taken}
+
+    def _sums(self, wave: Wave, out: Path) -> Any:
         from pyspark.sql import functions as sql
 
         paths = [literal(folder_of(out, key)) for key in wave.keys]
-        reader = self.session.read.schema(SQL_SCHEMA).option("basePath", literal(out / FOLDER))
-        found = (
+        reader = self.session.read.schema(SQL_SCHEMA).option("basePath", f"file://{out / FOLDER}")
+        return (
             reader.parquet(*paths)
             .groupBy(PARTITION)
             .agg(
@@ -226,9 +192,6 @@ class SparkEngine:
                 sql.sum("cpu_us").alias("cpu_us"),
             )
         )
-        taken: list[Any] = []
-        self._checked(lambda: Watched(lambda: taken.extend(found.collect())).wait(_idle, _idle))
-        return {row[PARTITION]: Sums(**{n: row[n] for n in Sums.__slots__}) for row in taken}
 
     def close(self) -> None:
         """End the session, with its Java process where it is ours."""
@@ -244,10 +207,6 @@ class SparkEngine:
                 log.write(f"{error}\n")
             text = f"Spark's job failed: {explain(error)}; see {self._log}"
             raise LaboratoryError(text) from error
-
-
-def _idle() -> None:
-    """Do nothing."""
 
 
 class _OwnJob:

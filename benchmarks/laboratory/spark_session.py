@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,15 @@ LOOPBACK: Final = "127.0.0.1"
 
 REACH_SECONDS: Final = 5.0
 """In which a master or a Connect server has to accept a connection; Spark itself would try for a minute."""
+
+POLL_SECONDS: Final = 0.2
+"""Between two looks at how far a job is."""
+
+CANCEL_SECONDS: Final = 2.0
+"""In which a cancelled job has to end before we go."""
+
+START_SECONDS: Final = 15.0
+"""In which a Java process whose start was interrupted has to answer, so that it can be ended."""
 
 END_SECONDS: Final = 5.0
 """In which the Java process has to end, before it is killed."""
@@ -211,6 +220,52 @@ def signals_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+class Watched:
+    """A job that runs in a thread, so that Ctrl-C meets this one and never a talk with Java.
+
+    Args:
+        work: The job.
+        patience: Seconds in which it has to end when it is cancelled, before we go.
+    """
+
+    def __init__(self, work: Callable[[], object], *, patience: float = CANCEL_SECONDS) -> None:
+        self._work = work
+        self._patience = patience
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # shown to whoever waits
+            self._error = error
+
+    def wait(self, look: Callable[[], None], cancel: Callable[[], None]) -> None:
+        """Wait for the end of the job and raise its error.
+
+        Args:
+            look: Is called now and then.
+            cancel: Is called when the wait is interrupted.
+        """
+        self._thread.start()
+        try:
+            while self._thread.is_alive():
+                self._thread.join(POLL_SECONDS)
+                look()
+        except BaseException:
+            cancelling = threading.Thread(target=cancel, daemon=True)
+            cancelling.start()
+            cancelling.join(self._patience)
+            self._thread.join(self._patience)
+            raise
+        if self._error is not None:
+            raise self._error
+
+
+def idle() -> None:
+    """Do nothing."""
+
+
 @contextmanager
 def open_session(master: Master, out: Path) -> Iterator[tuple[Any, str]]:
     """Give a session and the version of its driver's Java, empty for Spark Connect.
@@ -248,11 +303,21 @@ def _own_session(master: Master, java: Java, out: Path, log: IO[str]) -> Iterato
     conf = SparkConf(loadDefaults=False).setAll(list(settings(master, out).items()))
     with signals_kept(), environment(variables(master, java)):
         streams = {"stdout": log, "stderr": log, "start_new_session": True}
+        made: list[Any] = []
+        launch = Watched(
+            lambda: made.append(launch_gateway(conf, popen_kwargs=streams)), patience=START_SECONDS
+        )
         try:
-            gateway = launch_gateway(conf, popen_kwargs=streams)
-        except Exception as error:
+            launch.wait(idle, idle)
+        except BaseException as error:
+            # Only a Java process that has answered once ends when nobody is there any more.
+            for gateway in made:
+                _end(gateway)
+            if not isinstance(error, Exception):
+                raise
             text = f"Spark does not start: {explain(error)}; see {out / LOG_FILE}"
             raise LaboratoryError(text) from error
+        (gateway,) = made
         try:
             context = SparkContext(gateway=gateway, conf=conf)
         except BaseException as error:
