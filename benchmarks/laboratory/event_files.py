@@ -10,7 +10,7 @@ Spec: RELIABLE-CHANNEL-API, events; WHATWG HTML, Server-sent events.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +43,13 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 class LineError(ValueError):
     """A line holds what is no event."""
+
+
+NO_NAME: Final = "no event: it has no name of one"
+NO_PLACE: Final = "no event: sequence or channelId is missing"
+NO_ID: Final = "no event: requestId or messageId is missing"
+NO_TIME: Final = "no event: its time is none of RFC 3339"
+"""What is wrong with a line."""
 
 
 class FileEvent(NamedTuple):
@@ -96,7 +103,7 @@ def files_of(path: Path) -> list[Path]:
     return [path]
 
 
-def read_events(files: list[Path], broken: Broken) -> Iterator[FileEvent]:
+def read_events(files: Sequence[Path], broken: Broken) -> Iterator[FileEvent]:
     """Give the durable events of one participant's log, each once.
 
     Args:
@@ -180,16 +187,16 @@ def event_of(value: Any) -> FileEvent | None:
     if value.get("type") in FRAMES or (isinstance(name, str) and name.startswith(ENDS)):
         return None
     if not isinstance(name, str) or not name.startswith(EVENT):
-        raise LineError("no event: it has no name of one")
+        raise LineError(NO_NAME)
     if name not in DURABLE_EVENTS:
         return None
     sequence, channel_id = value.get("sequence"), _text(value, "channelId")
     if not isinstance(sequence, int) or sequence < 1 or not channel_id:
-        raise LineError("no event: sequence or channelId are missing")
+        raise LineError(NO_PLACE)
     names = ("requestId", "messageId", "senderId")
     request_id, message_id, sender_id = (_text(value, item) for item in names)
     if not (request_id or message_id):
-        raise LineError("no event: requestId or messageId is missing")
+        raise LineError(NO_ID)
     return FileEvent(
         channel_id,
         sequence,
@@ -218,4 +225,4 @@ def _time_ns(text: Any) -> Nanoseconds:
         moment = datetime.fromisoformat(text)
         return (moment - _EPOCH) // _MICROSECOND * 1_000
     except (TypeError, ValueError, OverflowError) as error:
-        raise LineError("no event: time is none of RFC 3339") from error
+        raise LineError(NO_TIME) from error

@@ -38,6 +38,9 @@ WINDOW_NS: Final = 3_600 * SECOND
 PATIENCE_NS: Final = 24 * 3_600 * SECOND
 """How long after its end a window waits for what becomes of its messages: a day."""
 
+MAX_MS: Final = 2**31 - 1
+"""Longest time that a column holds, milliseconds: 24 days."""
+
 UNKNOWN: Final = (
     *("disordered", "put_off", "parity", "retransmissions", "repairs", "syncs"),
     *("transmissions", "sent_bytes", "copies", "fetches", "round", "tries"),
@@ -205,14 +208,24 @@ class ChannelCounter:
             happenings: Each with the place of its log.
         """
         for place, happening in happenings:
-            if happening.time_ns > self._now:
-                self._now = happening.time_ns
-                before = (self._now - self._patience_ns) // self._window_ns
-                if before != self._closed_before:
-                    self._closed_before = before
-                    yield from self._close([item for item in self._windows if item < before])
-            self._take(place, happening)
-        yield from self._close(list(self._windows))
+            yield from self.add(place, happening)
+        yield from self.end()
+
+    def add(self, place: int, happening: Happening) -> list[Trial]:
+        """Count what happened in a log, and return the rows of the windows that it closes."""
+        rows: list[Trial] = []
+        if happening.time_ns > self._now:
+            self._now = happening.time_ns
+            before = (self._now - self._patience_ns) // self._window_ns
+            if before != self._closed_before:
+                self._closed_before = before
+                rows = self._close([item for item in self._windows if item < before])
+        self._take(place, happening)
+        return rows
+
+    def end(self) -> list[Trial]:
+        """Return the rows of all windows that are open: nothing else will happen."""
+        return self._close(list(self._windows))
 
     # -- one happening ------------------------------------------------------------------------------
 
@@ -264,7 +277,7 @@ class ChannelCounter:
             return
         elapsed_ns = happening.time_ns - message.sent_ns
         self.notes["clamped"] += elapsed_ns < 0
-        window.trial.latency_ms.append(max(elapsed_ns, 0) // MS)
+        window.trial.latency_ms.append(_milliseconds(elapsed_ns))
         window.trial.round.append(OTHER)
 
     def _lost(self, place: int, happening: Happening) -> None:
@@ -284,7 +297,7 @@ class ChannelCounter:
             return
         window = self._windows[request.window]
         window.last_ns = max(window.last_ns, happening.time_ns)
-        elapsed_ms = max(happening.time_ns - request.start_ns, 0) // MS
+        elapsed_ms = _milliseconds(happening.time_ns - request.start_ns)
         trial = window.trial
         match happening.name:
             case MessageQueuedEvent.name:
@@ -363,10 +376,11 @@ class ChannelCounter:
 
     # -- closing ------------------------------------------------------------------------------------
 
-    def _close(self, numbers: list[int]) -> Iterator[Trial]:
+    def _close(self, numbers: list[int]) -> list[Trial]:
+        rows = []
         for number in sorted(numbers):
             closed = self._windows[number]
-            yield self._row(closed)
+            rows.append(self._row(closed))
             del self._windows[number]
             for message in closed.messages:
                 del self._messages[message.message_id]
@@ -374,6 +388,7 @@ class ChannelCounter:
                 request = self._requests.pop(name, None)
                 if request is not None and not self._logs[name[0]].has_sends:
                     self.notes["undecided"] += 1
+        return rows
 
     def _row(self, window: _Window) -> Trial:
         trial, is_joint = window.trial, len(self._logs) > 1
@@ -399,3 +414,8 @@ class ChannelCounter:
             is_sender = message.sender_id == log.sender_id or message.sender_id in log.exempt
             owed += has_it or (is_covered and not is_sender)
         return owed
+
+
+def _milliseconds(elapsed_ns: Nanoseconds) -> int:
+    """Return a time in whole milliseconds, as the columns hold it."""
+    return min(max(elapsed_ns, 0) // MS, MAX_MS)

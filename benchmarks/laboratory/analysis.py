@@ -1,0 +1,415 @@
+"""``simulate analyze``: the durable event logs of services, counted, measured and shown as a simulated run is.
+
+::
+
+    databases, files ─► sources ─► tasks ─► count_task of each ─► Parquet ─► measures ─► report
+                                            (Spark or this process)
+
+A task opens what it reads by itself, and writes the rows of its channels, so that neither engine carries them. Services
+may run meanwhile: nothing is written to their databases, and no channel is taken. It must not judge what it counts.
+
+Spec: none of its own; a tool of this project.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from heapq import merge
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.laboratory.event_files import Broken
+from benchmarks.laboratory.measures import Measures, measures_by_arrow
+from benchmarks.laboratory.results import SCHEMA, Trial, batch_of, digest_of
+from benchmarks.laboratory.sources import (
+    Database,
+    Files,
+    Task,
+    logs_of_files,
+    look_into,
+    look_through,
+    read_database,
+    read_files,
+    tasks_of_databases,
+    tasks_of_files,
+)
+from benchmarks.laboratory.traffic import (
+    NOTES,
+    PATIENCE_NS,
+    UNKNOWN,
+    UNKNOWN_ALONE,
+    UNKNOWN_RATIOS,
+    WINDOW_NS,
+    ChannelCounter,
+    TrafficCell,
+    cell_of,
+)
+from reliable_channel import __version__
+from reliable_channel.errors import ConfigurationError
+from reliable_channel.types import SECOND, Nanoseconds
+
+Engine: TypeAlias = Literal["spark", "process"]
+
+Tell: TypeAlias = Callable[[str], object]
+"""Takes a line for people."""
+
+FILE_SCHEMA: Final = pa.schema([item for item in SCHEMA if item.name != "scenario"])
+"""Columns of the files; the key is in the name of their folder."""
+
+ROWS_AT_ONCE: Final = 64
+"""Rows that are collected before they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What came of one channel."""
+
+    key: str
+    rows: int = 0
+    digest_high: int = 0
+    digest_low: int = 0
+    cpu_seconds: float = 0.0
+    notes: dict[str, int] = field(default_factory=dict)
+    """By the names of `traffic.NOTES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What an analysis came to."""
+
+    cells: tuple[TrafficCell, ...]
+    """One for each channel with any events, by their ids."""
+    measures: dict[str, Measures]
+    """By key; without the ratios that no log gives."""
+    notes: dict[str, int]
+    broken: Broken
+    manifest: dict[str, Any]
+    report: tuple[Path, ...]
+    """Files of the report."""
+
+
+def analyze(
+    database: str | Sequence[str] | None,
+    events: Path | Sequence[Path] | None,
+    out: Path,
+    *,
+    engine: Engine = "spark",
+    master: str | None = None,
+    tell: Tell,
+    window_ns: Nanoseconds = WINDOW_NS,
+) -> Analysis:
+    """Read logs, and write rows, manifest and report to a folder.
+
+    Args:
+        database: URLs of databases, as for ``open_store``, each of a service that takes part.
+        events: Instead of them, files or folders, each the log of a service that takes part.
+        out: Folder for all that is written; made where it is not there.
+        engine: What the tasks run in.
+        master: Of Spark.
+        tell: Takes what is to be said.
+        window_ns: Of the channels' time, what one row is of.
+
+    Raises:
+        ConfigurationError: There is nothing to read, a database is not there or of another release, files are not the
+            log of one participant, or the folder has results.
+        StoreUnavailableError: A database cannot be read.
+        OSError: A file cannot be read or written.
+    """
+    began, started = time.monotonic(), datetime.now(UTC)
+    urls = [database] if isinstance(database, str) else list(database or ())
+    paths = [events] if isinstance(events, Path) else list(events or ())
+    _check(urls, paths, out, window_ns)
+    databases = [look_into(url) for url in urls]
+    with _mapping(engine, master, out) as run:
+        files = list(run(look_through, paths))
+        broken = _broken(files, tell)
+        tasks = tasks_of_databases(databases) + tasks_of_files(files)
+        if not tasks:
+            problem = f"{', '.join(source.name for source in (*databases, *files))}: no channel has any event"
+            raise ConfigurationError(problem)
+        tasks.sort(key=lambda task: -task.weight)
+        job = partial(count_task, out=out.absolute(), window_ns=window_ns)
+        counted = {part.key: part for parts in run(job, tasks) for part in parts if part.rows}
+    cells = tuple(
+        cell for task in tasks for cell in cells_of(task, window_ns) if cell.key in counted
+    )
+    cells = tuple(sorted(cells, key=lambda cell: cell.channel_id))
+    if not cells:
+        problem = f"{', '.join(source.name for source in (*databases, *files))}: the event log is empty"
+        raise ConfigurationError(problem)
+    notes: Counter[str] = Counter()
+    for part in counted.values():
+        notes.update(part.notes)
+    for name, count in sorted(notes.items()):
+        if count:
+            tell(f"{count:,} {NOTES[name]}")
+    measures = measures_by_arrow(out / "results", cells)
+    for cell in cells:
+        _remove_unknown(measures[cell.key], alone=len(cell.sources) == 1)
+    manifest = {
+        "format": 1,
+        "versions": _versions(engine),
+        "grid": {
+            "name": "traffic",
+            "cells": [
+                {
+                    "name": cell.name,
+                    "key": cell.key,
+                    "labels": dict(cell.labels),
+                    "parameters": cell.parameters,
+                    "max_channels": None,
+                }
+                for cell in cells
+            ],
+            "databases": [source.name for source in databases],
+            "events": [source.name for source in files],
+            "window_sec": window_ns // SECOND,
+            "unknown": list(UNKNOWN),
+            "unknown_alone": list(UNKNOWN_ALONE),
+            "notes": {name: notes[name] for name in NOTES},
+            "broken_lines": broken.count,
+            "broken_first": broken.named,
+            "repeated_events": broken.repeated,
+        },
+        "seed": 0,
+        "channels": max(part.rows for part in counted.values()),
+        "engine": engine,
+        "master": master or "",
+        "finished": {
+            part.key: {
+                "channels": part.rows,
+                "problems": 0,
+                "digest_high": part.digest_high,
+                "digest_low": part.digest_low,
+                "cpu_seconds": part.cpu_seconds,
+            }
+            for part in counted.values()
+        },
+        "digest": digest_of(
+            (part.key, part.rows, part.digest_high, part.digest_low) for part in counted.values()
+        ),
+        "started": started.isoformat(),
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    _write_json(out / "manifest.json", manifest)
+    return Analysis(
+        cells=cells,
+        measures=measures,
+        notes=dict(notes),
+        broken=broken,
+        manifest=manifest,
+        report=tuple(_report(out, cells, measures)),
+    )
+
+
+def _check(urls: Sequence[str], paths: Sequence[Path], out: Path, window_ns: Nanoseconds) -> None:
+    problem = ""
+    if bool(urls) == bool(paths):
+        problem = "name databases with --database, or files of events with --events: one of the two"
+    elif len(set(urls)) < len(urls) or len(set(paths)) < len(paths):
+        problem = "a log is named twice; name each participant's log once"
+    elif window_ns < SECOND:
+        problem = "a window must be at least a second long"
+    elif (out / "manifest.json").exists() or (out / "results").exists():
+        problem = f"{out} has results already; name another folder with --out"
+    if problem:
+        raise ConfigurationError(problem)
+
+
+def _broken(files: Sequence[Files], tell: Tell) -> Broken:
+    """Return what is broken in all files, and say so."""
+    broken = Broken()
+    for source in files:
+        broken.extend(source.broken)
+    for line in broken.named:
+        tell(f"{line}; the line is left out")
+    if broken.count > len(broken.named):
+        tell(f"{broken.count:,} broken lines in all; the first {len(broken.named)} are named above")
+    if broken.repeated:
+        tell(f"{broken.repeated:,} events came again in a file and are counted once")
+    return broken
+
+
+def _remove_unknown(measures: Measures, *, alone: bool) -> None:
+    """Take out what would be shown as 0 although nobody knows it."""
+    for name in (*UNKNOWN_RATIOS, *(("completion",) if alone else ())):
+        measures.ratios.pop(name, None)
+    for name in (*UNKNOWN, *(UNKNOWN_ALONE if alone else ())):
+        measures.sums.pop(name, None)
+
+
+# --- Tasks ---------------------------------------------------------------------------------------
+
+
+def cells_of(task: Task, window_ns: Nanoseconds) -> list[TrafficCell]:
+    """Return the cells of a task's channels."""
+    return [
+        cell_of(channel_id, task.sources(channel_id), window_ns) for channel_id in task.channels
+    ]
+
+
+def count_task(
+    task: Task,
+    *,
+    out: Path,
+    window_ns: Nanoseconds = WINDOW_NS,
+    patience_ns: Nanoseconds = PATIENCE_NS,
+) -> list[Counted]:
+    """Read a task's logs, and write the rows of its channels.
+
+    Doing it again replaces what it wrote.
+    """
+    count = partial(ChannelCounter, window_ns=window_ns, patience_ns=patience_ns)
+    cells = cells_of(task, window_ns)
+    if not task.files:
+        (cell,) = cells
+        logs, streams = zip(*(read_database(source) for source in task.databases), strict=True)
+        counter = count(cell.key, logs)
+        numbered = [
+            ((place, item) for item in stream)  # noqa: B035
+            for place, stream in enumerate(streams)
+        ]
+        happenings = merge(*numbered, key=lambda item: item[1].time_ns)
+        return [_written(out, cell.key, counter, counter.rows(happenings))]
+    return _count_files(task, cells, count, out)
+
+
+def _count_files(
+    task: Task,
+    cells: Sequence[TrafficCell],
+    count: Callable[..., ChannelCounter],
+    out: Path,
+) -> list[Counted]:
+    """Count all channels of some files in one pass."""
+    counters: dict[str, ChannelCounter] = {}
+    places: dict[tuple[int, str], int] = {}
+    writers: dict[str, _Rows] = {}
+    for cell in cells:
+        counters[cell.channel_id] = count(cell.key, logs_of_files(task.files, cell.channel_id))
+        writers[cell.channel_id] = _Rows(out, cell.key)
+        having = [
+            number
+            for number, source in enumerate(task.files)
+            if any(past.channel_id == cell.channel_id for past in source.channels)
+        ]
+        places.update(((number, cell.channel_id), place) for place, number in enumerate(having))
+    for number, event in read_files(task.files):
+        place = places.get((number, event.channel_id))
+        if place is not None:  # else the file has grown since it was looked through
+            rows = counters[event.channel_id].add(place, event.happening)
+            if rows:
+                writers[event.channel_id].add(rows)
+    for channel_id, counter in counters.items():
+        writers[channel_id].add(counter.end())
+    return [writers[cell.channel_id].end(counters[cell.channel_id].notes) for cell in cells]
+
+
+def _written(out: Path, key: str, counter: ChannelCounter, trials: Iterable[Trial]) -> Counted:
+    rows = _Rows(out, key)
+    for trial in trials:
+        rows.add([trial])
+    return rows.end(counter.notes)
+
+
+class _Rows:
+    """Writes the rows of one cell to a file, which gets its name when all of them are in it.
+
+    Args:
+        out: Folder of the analysis.
+        key: Of the cell.
+    """
+
+    def __init__(self, out: Path, key: str) -> None:
+        self._key = key
+        self._folder = out / "results" / f"scenario={key}"
+        self._path = self._folder / f"_part-{os.getpid()}.unfinished"
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[Trial] = []
+        self._count = self._high = self._low = 0
+        self._began = time.process_time()
+
+    def add(self, rows: Iterable[Trial]) -> None:
+        """Take rows."""
+        self._waiting += rows
+        if len(self._waiting) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._path, FILE_SCHEMA)
+        for row in self._waiting:
+            self._high ^= row.digest_high
+            self._low ^= row.digest_low
+        self._count += len(self._waiting)
+        batch = batch_of(self._waiting).select([item.name for item in FILE_SCHEMA])
+        self._writer.write_batch(batch)
+        self._waiting = []
+
+    def end(self, notes: Mapping[str, int]) -> Counted:
+        """Finish the file and return what came of the cell."""
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._path.replace(self._folder / "part-00000.parquet")
+        return Counted(
+            key=self._key,
+            rows=self._count,
+            digest_high=self._high,
+            digest_low=self._low,
+            cpu_seconds=round(time.process_time() - self._began, 3),
+            notes=dict(notes),
+        )
+
+
+# --- Engines -------------------------------------------------------------------------------------
+
+
+class _Here:
+    """Runs jobs in this process, one after the other."""
+
+    def __enter__(self) -> Any:
+        return lambda job, items: map(job, items)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _mapping(engine: Engine, master: str | None, out: Path) -> Any:
+    """Return a context that gives what does a job with each of some items, in their order."""
+    if engine == "process":
+        return _Here()
+    from benchmarks.laboratory.spark_analysis import SparkMapping
+
+    return SparkMapping(master, out)
+
+
+# --- What is written -----------------------------------------------------------------------------
+
+
+def _versions(engine: Engine) -> dict[str, str]:
+    from importlib.metadata import version
+
+    found = {"reliable_channel": __version__, "python": platform.python_version()}
+    names = ("numpy", "pyarrow", *(("pyspark",) if engine == "spark" else ()))
+    return {**found, **{name: version(name) for name in names}}
+
+
+def _write_json(path: Path, value: object) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(path)
