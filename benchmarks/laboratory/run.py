@@ -1,0 +1,297 @@
+"""A run from its beginning to its report: plan, waves, manifest, digest, measures.
+
+After each wave the manifest says so; a run that was interrupted goes on behind the last finished wave. It must not
+play channels itself but to see what they cost, nor judge results.
+
+Spec: none of its own; a tool of this project.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from benchmarks.laboratory import storage
+from benchmarks.laboratory.cell import Cell
+from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.manifest import FILE, Finished, Manifest, described, read, versions
+from benchmarks.laboratory.plan import Wave, channels_by_key, cost_of, waves_of
+from benchmarks.laboratory.progress import Progress
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+
+EngineName: TypeAlias = Literal["spark", "process"]
+
+
+class Grid(Protocol):
+    """What a run needs of a grid."""
+
+    @property
+    def name(self) -> str:
+        """Of the grid."""
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """All of them."""
+
+
+class Engine(Protocol):
+    """What plays waves."""
+
+    @property
+    def name(self) -> str:
+        """``spark`` or ``process``."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+
+    @property
+    def master(self) -> str:
+        """Spark's master; empty without Spark."""
+
+    @property
+    def java(self) -> str:
+        """Version of the driver's Java; empty where there is none."""
+
+    @property
+    def cores(self) -> int:
+        """That work at the same time."""
+
+    def play(self, wave: Wave, seed: int, out: Path, advance: Callable[[int], None]) -> None:
+        """Play a wave and write its rows."""
+
+    def sums(self, wave: Wave, out: Path) -> dict[str, storage.Sums]:
+        """Read a wave's rows back and sum them up, by key."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is asked for."""
+
+    grid: Grid
+    channels: int
+    """Of each cell, unless its own limit is smaller."""
+    seed: int
+    engine: EngineName = "spark"
+    master: str | None = None
+    """Spark's; None: the environment's, else this machine."""
+    out: Path
+    workers: int | None = None
+    """Processes, or Spark's cores on this machine; None is as many as there are."""
+    partitions: int | None = None
+    """Pieces of a wave; None: by its cost."""
+
+
+def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) -> Manifest:
+    """Play what of a grid is not finished yet, and write the report.
+
+    Args:
+        options: What to play, and how.
+        tell: Is told how far it is.
+        engine: Plays instead of the one that the options name, and is left open.
+
+    Returns:
+        The manifest; its ``problems`` are the channels that could not be played.
+
+    Raises:
+        LaboratoryError: It cannot go on; the text says what to do.
+        KeyboardInterrupt: It was interrupted; what is finished is kept.
+    """
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        manifest = begin(options, out)
+        began, spent = time.monotonic(), manifest.seconds
+        storage.clear(out, manifest.finished)
+        playing = engine or open_engine(options, out)
+        try:
+            manifest.engine, manifest.master = playing.name, playing.master
+            manifest.versions = versions(playing.java)
+            for _ in played(options, out, manifest, playing, tell):
+                manifest.seconds = round(spent + time.monotonic() - began, 3)
+                manifest.write(out)
+            manifest.conclude()
+            manifest.write(out)
+            report(out, manifest, options.grid, playing)
+        finally:
+            tell.end()
+            if engine is None:
+                playing.close()
+        if manifest.problems:
+            tell.say(problem_line(options.out, out, manifest))
+    return manifest
+
+
+def begin(options: RunOptions, out: Path) -> Manifest:
+    """Return the manifest of the run in a folder, or begin a run there.
+
+    Raises:
+        LaboratoryError: There is something else in the folder.
+    """
+    asked = Manifest(
+        versions=versions(),
+        grid=described(options.grid.name, options.grid.cells),
+        seed=options.seed,
+        channels=options.channels,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    if not (out / FILE).exists():
+        if any(entry.name != LOCK for entry in out.iterdir()):
+            text = f"{options.out} is not empty and holds no run: name another folder with --out"
+            raise LaboratoryError(text)
+        asked.write(out)
+        return asked
+    found = read(out)
+    release = "reliable_channel"
+    same = (
+        found.keys == asked.keys
+        and found.seed == asked.seed
+        and found.channels == asked.channels
+        and limits(found) == limits(asked)
+        and found.versions.get(release) == asked.versions[release]
+    )
+    if not same:
+        text = (
+            f"{options.out} holds another run ({found.grid['name']}, {found.channels} channels, seed {found.seed}, "
+            f"version {found.versions.get(release)}): name another folder with --out, or remove this one"
+        )
+        raise LaboratoryError(text)
+    found.grid = asked.grid  # names and labels may have changed, what is played has not
+    return found
+
+
+def limits(manifest: Manifest) -> list[int | None]:
+    """Return the cells' own limits, in the grid's order."""
+    return [cell["max_channels"] for cell in manifest.grid["cells"]]
+
+
+def open_engine(options: RunOptions, out: Path) -> Engine:
+    """Open the engine that the options name."""
+    if options.engine == "process":
+        from benchmarks.laboratory.process_engine import ProcessEngine
+
+        return ProcessEngine(options.workers)
+    from benchmarks.laboratory.spark_engine import SparkEngine
+    from benchmarks.laboratory.spark_session import choose_master
+
+    return SparkEngine(choose_master(options.master, options.workers), out)
+
+
+def played(
+    options: RunOptions, out: Path, manifest: Manifest, engine: Engine, tell: Progress
+) -> Iterator[Wave]:
+    """Play what is not finished, wave by wave, and give each wave when its results are in the manifest."""
+    counts = channels_by_key(options.grid.cells, options.channels)
+    cells = {cell.key: cell for cell in options.grid.cells}
+    left = [(cells[key], count) for key, count in counts.items() if key not in manifest.finished]
+    if len(left) < len(counts):
+        tell.say(f"{len(counts) - len(left)} of {len(counts)} cells are finished already")
+    work = [
+        (cell, count, 0.0 if options.partitions else cost_of(cell, options.seed))
+        for cell, count in left
+    ]
+    waves = waves_of(work, engine.cores, options.partitions)
+    done = 0
+    tell.begin(engine.title, sum(wave.channels for wave in waves), len(waves))
+    for number, wave in enumerate(waves, 1):
+        tell.wave(number)
+        before = done
+        engine.play(wave, options.seed, out, lambda now, before=before: tell.advance(before + now))  # type: ignore[misc]
+        sums = engine.sums(wave, out)
+        for key, count in zip(wave.keys, wave.counts, strict=True):
+            manifest.finished[key] = finished(key, count, sums.get(key))
+        done += wave.channels
+        tell.advance(done)
+        yield wave
+
+
+def finished(key: str, channels: int, sums: storage.Sums | None) -> Finished:
+    """Return what a cell's rows come to.
+
+    Raises:
+        LaboratoryError: They are not one row for each channel.
+    """
+    if sums is None or not sums.rows == sums.distinct == channels:
+        rows = sums.rows if sums else 0
+        text = (
+            f"cell {key} has {rows} rows for {channels} channels: "
+            "--out has to be a folder that only this run writes to; run again"
+        )
+        raise LaboratoryError(text)
+    return Finished(
+        channels=channels,
+        problems=sums.problems,
+        digest_high=sums.digest_high,
+        digest_low=sums.digest_low,
+        cpu_seconds=round(sums.cpu_us / 1e6, 3),
+    )
+
+
+def problem_line(shown: Path, out: Path, manifest: Manifest) -> str:
+    """Return a line that says how many channels could not be played, and how to play the first again."""
+    key = next(key for key in manifest.keys if manifest.finished[key].problems)
+    found = storage.first_problem(out, key)
+    channel, problem = found or (0, "")
+    name = next(cell["name"] for cell in manifest.grid["cells"] if cell["key"] == key)
+    words = ["reliable-channel", "simulate", "replay", "--out", str(shown)]
+    command = shlex.join([*words, "--scenario", key, "--channel", str(channel)])
+    return f"{manifest.problems} channels could not be played, first {channel} of {name} ({problem}): {command}"
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Keep other runs out of a folder for a while.
+
+    Raises:
+        LaboratoryError: Another run is in it.
+    """
+    with (out / LOCK).open("w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                text = f"another run is writing to {out}: wait for it, or name another folder with --out"
+                raise LaboratoryError(text) from error
+        yield
+
+
+# --- What others make of the results -------------------------------------------------------------
+
+
+def report(out: Path, manifest: Manifest, grid: Grid, engine: Engine) -> None:
+    """Have the results measured, checked and reported."""
+    if _part("report") is None:
+        return
+    measures: Any = _part("measures")
+    results = out / storage.FOLDER
+    session = getattr(engine, "session", None)
+    if session is None:
+        found = measures.measures_by_arrow(results, grid.cells)
+    else:
+        found = measures.measures_by_spark(session, results, grid.cells)
+    checks: Any = _part("checks")
+    checked = checks.checks(grid, found) if checks else []
+    _part("report").write_report(out, manifest, grid, found, checked)
+
+
+def _part(name: str) -> Any:
+    """Return a module of the laboratory, or None where there is none: matplotlib is imported for a report alone."""
+    full = f"benchmarks.laboratory.{name}"
+    return importlib.import_module(full) if importlib.util.find_spec(full) else None
