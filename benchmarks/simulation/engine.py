@@ -35,6 +35,7 @@ from benchmarks.simulation.invariants import (
     quiet_problems,
 )
 from benchmarks.simulation.journal import Charge, Journal, Step
+from benchmarks.simulation.links import Link
 from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal, Transmission
 from benchmarks.simulation.participant import ArmedCrash, Participant
 from benchmarks.simulation.scenario import START_NS, Crash, Scenario
@@ -133,7 +134,7 @@ class Simulation:
             index=index,
             sender_id=sender_id,
             journal=Journal(sender_id=sender_id, is_live=False),
-            link=self.stream(f"link/{index}"),
+            link=Link(self.scenario, index, self.stream),
             node=self.stream(f"node/{index}"),
             offset_ns=int(skew * MS),
         )
@@ -188,7 +189,7 @@ class Simulation:
         return (
             not self.schedule.under_way
             and not quiet_problems(self.statuses())
-            and not delivery_problems(self.journals, excused=bool(self.scenario.crashes))
+            and not delivery_problems(self.journals, excused=self.scenario.is_excused)
         )
 
     # -- who is there -----------------------------------------------------------------------------

@@ -429,13 +429,13 @@ def problems_of(
     """Return what a run broke, by the name of what must hold; empty when all is well.
 
     Args:
-        scenario: What was played; with crashes in it, what was reported as failed or lost is excused.
+        scenario: What was played; with crashes or churn in it, what was reported as failed or lost is excused.
         participants: All of them.
         charges: What counts against their budgets.
     """
     journals = [who.journal for who in participants]
     machines = [who.machine for who in participants if who.machine is not None]
-    excused = bool(scenario.crashes)
+    excused = scenario.is_excused
     found = {
         "delivery": delivery_problems(journals, excused=excused),
         "order": order_problems(journals, excused=excused),

@@ -27,6 +27,9 @@ from benchmarks.simulation.schedule import Schedule
 from reliable_channel.core.effects import Publish
 from reliable_channel.types import MS, Nanoseconds, RequestId
 
+Kind: TypeAlias = Literal["segment", "sync", "repair"]
+"""Of a transmission: a data or parity segment from its sender, a sync message, the answer to a repair request."""
+
 
 class Transmission(NamedTuple):
     """One message that a node gave to the network."""
@@ -39,6 +42,16 @@ class Transmission(NamedTuple):
     message_hash: bytes
     ephemeral: bool
     time_ns: Nanoseconds
+
+    @property
+    def kind(self) -> Kind:
+        """What it is, by the name that its machine gave it: ``sync:1``, ``repair:1``, or a request's id and ``:1``."""
+        match self.segment_id.partition(":")[0]:
+            case "sync":
+                return "sync"
+            case "repair":
+                return "repair"
+        return "segment"
 
 
 class StoredMessage(NamedTuple):
@@ -195,12 +208,12 @@ class Network:
         """Put a copy on its way to each participant, and one into the store."""
         if self.wire is not None:
             self.wire.append(transmission)
-        faults, now = self.scenario.faults, self.schedule.now
+        now, is_sync = self.schedule.now, transmission.kind == "sync"
         for receiver in self.participants:
             if receiver.index == transmission.sender:
                 delays = [0] if receiver.node.random() < self.scenario.node.echo else []
             else:
-                delays = faults.copies(receiver.link)
+                delays = receiver.link.copies(now, is_sync=is_sync)
                 if not self._is_carried(transmission, receiver.index):
                     delays = []
             for delay in delays:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from benchmarks.simulation.journal import Journal, Step
+from benchmarks.simulation.links import Link
 from benchmarks.simulation.scenario import Crash, Moment
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine
@@ -44,8 +45,8 @@ class Participant:
     index: int
     sender_id: ParticipantId
     journal: Journal
-    link: Random
-    """Draws what becomes of its copies."""
+    link: Link
+    """On which its copies come."""
     node: Random
     """Draws what its node does."""
     offset_ns: Nanoseconds = 0
