@@ -14,27 +14,30 @@ Spec: none of its own; a tool of this project.
 from __future__ import annotations
 
 import importlib
-import json
+import importlib.util
 import os
-import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from heapq import merge
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.laboratory import manifest as manifests
+from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.event_files import Broken
-from benchmarks.laboratory.measures import Measures, measures_by_arrow
-from benchmarks.laboratory.results import SCHEMA, Trial, batch_of, digest_of
+from benchmarks.laboratory.grids import Grid
+from benchmarks.laboratory.manifest import Finished, Manifest
+from benchmarks.laboratory.measures import Measures, measures_by_arrow, measures_by_spark
+from benchmarks.laboratory.results import Trial, batch_of
 from benchmarks.laboratory.sources import (
-    Database,
     Files,
     Task,
     logs_of_files,
@@ -45,6 +48,7 @@ from benchmarks.laboratory.sources import (
     tasks_of_databases,
     tasks_of_files,
 )
+from benchmarks.laboratory.storage import FILE_SCHEMA, FOLDER, folder_of
 from benchmarks.laboratory.traffic import (
     NOTES,
     PATIENCE_NS,
@@ -56,7 +60,6 @@ from benchmarks.laboratory.traffic import (
     TrafficCell,
     cell_of,
 )
-from reliable_channel import __version__
 from reliable_channel.errors import ConfigurationError
 from reliable_channel.types import SECOND, Nanoseconds
 
@@ -65,8 +68,8 @@ Engine: TypeAlias = Literal["spark", "process"]
 Tell: TypeAlias = Callable[[str], object]
 """Takes a line for people."""
 
-FILE_SCHEMA: Final = pa.schema([item for item in SCHEMA if item.name != "scenario"])
-"""Columns of the files; the key is in the name of their folder."""
+NAME: Final = "traffic"
+"""Of what stands in the place of a grid."""
 
 ROWS_AT_ONCE: Final = 64
 """Rows that are collected before they are written."""
@@ -89,13 +92,11 @@ class Counted:
 class Analysis:
     """What an analysis came to."""
 
-    cells: tuple[TrafficCell, ...]
-    """One for each channel with any events, by their ids."""
+    grid: Grid
+    """A cell for each channel with any events, by their ids."""
+    manifest: Manifest
     measures: dict[str, Measures]
-    """By key; without the ratios that no log gives."""
-    notes: dict[str, int]
-    broken: Broken
-    manifest: dict[str, Any]
+    """By key; without what no log gives."""
     report: tuple[Path, ...]
     """Files of the report."""
 
@@ -125,6 +126,7 @@ def analyze(
         ConfigurationError: There is nothing to read, a database is not there or of another release, files are not the
             log of one participant, or the folder has results.
         StoreUnavailableError: A database cannot be read.
+        LaboratoryError: Spark cannot be had, or what it did failed.
         OSError: A file cannot be read or written.
     """
     began, started = time.monotonic(), datetime.now(UTC)
@@ -132,86 +134,122 @@ def analyze(
     paths = [events] if isinstance(events, Path) else list(events or ())
     _check(urls, paths, out, window_ns)
     databases = [look_into(url) for url in urls]
-    with _mapping(engine, master, out) as run:
+    with ExitStack() as stack:
+        run: Any = _in_turn
+        if engine == "spark":
+            from benchmarks.laboratory.spark_analysis import SparkMapping
+
+            run = stack.enter_context(SparkMapping(master, out))
+        session = getattr(run, "session", None)
         files = list(run(look_through, paths))
         broken = _broken(files, tell)
         tasks = tasks_of_databases(databases) + tasks_of_files(files)
-        if not tasks:
-            problem = f"{', '.join(source.name for source in (*databases, *files))}: no channel has any event"
-            raise ConfigurationError(problem)
-        tasks.sort(key=lambda task: -task.weight)
+        names = [source.name for source in (*databases, *files)]
+        tasks.sort(key=lambda task: (-task.weight, task.channels))
         job = partial(count_task, out=out.absolute(), window_ns=window_ns)
         counted = {part.key: part for parts in run(job, tasks) for part in parts if part.rows}
-    cells = tuple(
-        cell for task in tasks for cell in cells_of(task, window_ns) if cell.key in counted
-    )
-    cells = tuple(sorted(cells, key=lambda cell: cell.channel_id))
-    if not cells:
-        problem = f"{', '.join(source.name for source in (*databases, *files))}: the event log is empty"
-        raise ConfigurationError(problem)
-    notes: Counter[str] = Counter()
+        grid = _grid(tasks, counted, names, window_ns)
+        _check_results(out, counted)
+        results = out / FOLDER
+        measures = (
+            measures_by_arrow(results, grid.cells)
+            if session is None
+            else measures_by_spark(session, results.absolute(), grid.cells)
+        )
+    for cell in grid.cells:
+        _remove_unknown(measures[cell.key], alone=dict(cell.labels)["logs"] == 1)
+    notes = Counter[str]()
     for part in counted.values():
         notes.update(part.notes)
-    for name, count in sorted(notes.items()):
-        if count:
-            tell(f"{count:,} {NOTES[name]}")
-    measures = measures_by_arrow(out / "results", cells)
-    for cell in cells:
-        _remove_unknown(measures[cell.key], alone=len(cell.sources) == 1)
-    manifest = {
-        "format": 1,
-        "versions": _versions(engine),
-        "grid": {
-            "name": "traffic",
-            "cells": [
-                {
-                    "name": cell.name,
-                    "key": cell.key,
-                    "labels": dict(cell.labels),
-                    "parameters": cell.parameters,
-                    "max_channels": None,
-                }
-                for cell in cells
-            ],
+    for name in NOTES:
+        if notes[name]:
+            tell(f"{notes[name]:,} {NOTES[name]}")
+    manifest = Manifest(
+        versions=manifests.versions(getattr(run, "java", "")),
+        grid={
+            **manifests.described(grid.name, grid.cells),
             "databases": [source.name for source in databases],
             "events": [source.name for source in files],
             "window_sec": window_ns // SECOND,
             "unknown": list(UNKNOWN),
-            "unknown_alone": list(UNKNOWN_ALONE),
+            "unknown_of_one_log": list(UNKNOWN_ALONE),
             "notes": {name: notes[name] for name in NOTES},
             "broken_lines": broken.count,
             "broken_first": broken.named,
             "repeated_events": broken.repeated,
         },
-        "seed": 0,
-        "channels": max(part.rows for part in counted.values()),
-        "engine": engine,
-        "master": master or "",
-        "finished": {
-            part.key: {
-                "channels": part.rows,
-                "problems": 0,
-                "digest_high": part.digest_high,
-                "digest_low": part.digest_low,
-                "cpu_seconds": part.cpu_seconds,
-            }
+        channels=max(part.rows for part in counted.values()),
+        engine=engine,
+        master=getattr(run, "master", ""),
+        finished={
+            part.key: Finished(
+                channels=part.rows,
+                problems=0,
+                digest_high=part.digest_high,
+                digest_low=part.digest_low,
+                cpu_seconds=part.cpu_seconds,
+            )
             for part in counted.values()
         },
-        "digest": digest_of(
-            (part.key, part.rows, part.digest_high, part.digest_low) for part in counted.values()
-        ),
-        "started": started.isoformat(),
-        "seconds": round(time.monotonic() - began, 3),
-    }
-    _write_json(out / "manifest.json", manifest)
-    return Analysis(
-        cells=cells,
-        measures=measures,
-        notes=dict(notes),
-        broken=broken,
-        manifest=manifest,
-        report=tuple(_report(out, cells, measures)),
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - began, 3),
     )
+    manifest.conclude()
+    manifest.write(out)
+    return Analysis(
+        grid=grid,
+        manifest=manifest,
+        measures=measures,
+        report=tuple(_report(out, manifest, grid, measures)),
+    )
+
+
+def _in_turn(job: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+    """Do a job with each item in this process."""
+    return map(job, items)
+
+
+def _grid(
+    tasks: Sequence[Task],
+    counted: Mapping[str, Counted],
+    names: Sequence[str],
+    window_ns: Nanoseconds,
+) -> Grid:
+    """Return the cells that have rows.
+
+    Raises:
+        ConfigurationError: None has.
+    """
+    cells = [cell for task in tasks for cell in cells_of(task, window_ns) if cell.key in counted]
+    if not cells:
+        problem = f"{', '.join(names)}: the event log is empty"
+        raise ConfigurationError(problem)
+    return Grid(
+        name=NAME,
+        title="Real traffic",
+        description=f"What the event logs of services tell: {', '.join(names)}.",
+        cells=tuple(sorted(cells, key=lambda cell: cell.name)),
+    )
+
+
+def _check_results(out: Path, counted: Iterable[str]) -> None:
+    if not all(folder_of(out, key).is_dir() for key in counted):
+        text = (
+            f"Spark's workers wrote results that are not in {out}: "
+            "--out has to be a folder that this machine and all workers share"
+        )
+        raise LaboratoryError(text)
+
+
+def _report(
+    out: Path, manifest: Manifest, grid: Grid, measures: dict[str, Measures]
+) -> Sequence[Path]:
+    """Have the report written, where that part of the laboratory is there."""
+    name = "benchmarks.laboratory.report"
+    if importlib.util.find_spec(name) is None:
+        return []
+    report: Any = importlib.import_module(name)
+    return list(report.write_report(out, manifest, grid, measures, []))
 
 
 def _check(urls: Sequence[str], paths: Sequence[Path], out: Path, window_ns: Nanoseconds) -> None:
@@ -222,7 +260,7 @@ def _check(urls: Sequence[str], paths: Sequence[Path], out: Path, window_ns: Nan
         problem = "a log is named twice; name each participant's log once"
     elif window_ns < SECOND:
         problem = "a window must be at least a second long"
-    elif (out / "manifest.json").exists() or (out / "results").exists():
+    elif (out / manifests.FILE).exists() or (out / FOLDER).exists():
         problem = f"{out} has results already; name another folder with --out"
     if problem:
         raise ConfigurationError(problem)
@@ -277,10 +315,7 @@ def count_task(
         (cell,) = cells
         logs, streams = zip(*(read_database(source) for source in task.databases), strict=True)
         counter = count(cell.key, logs)
-        numbered = [
-            ((place, item) for item in stream)  # noqa: B035
-            for place, stream in enumerate(streams)
-        ]
+        numbered = [zip(repeat(place), stream) for place, stream in enumerate(streams)]
         happenings = merge(*numbered, key=lambda item: item[1].time_ns)
         return [_written(out, cell.key, counter, counter.rows(happenings))]
     return _count_files(task, cells, count, out)
@@ -333,7 +368,7 @@ class _Rows:
 
     def __init__(self, out: Path, key: str) -> None:
         self._key = key
-        self._folder = out / "results" / f"scenario={key}"
+        self._folder = folder_of(out, key)
         self._path = self._folder / f"_part-{os.getpid()}.unfinished"
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[Trial] = []
@@ -374,42 +409,3 @@ class _Rows:
             cpu_seconds=round(time.process_time() - self._began, 3),
             notes=dict(notes),
         )
-
-
-# --- Engines -------------------------------------------------------------------------------------
-
-
-class _Here:
-    """Runs jobs in this process, one after the other."""
-
-    def __enter__(self) -> Any:
-        return lambda job, items: map(job, items)
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def _mapping(engine: Engine, master: str | None, out: Path) -> Any:
-    """Return a context that gives what does a job with each of some items, in their order."""
-    if engine == "process":
-        return _Here()
-    from benchmarks.laboratory.spark_analysis import SparkMapping
-
-    return SparkMapping(master, out)
-
-
-# --- What is written -----------------------------------------------------------------------------
-
-
-def _versions(engine: Engine) -> dict[str, str]:
-    from importlib.metadata import version
-
-    found = {"reliable_channel": __version__, "python": platform.python_version()}
-    names = ("numpy", "pyarrow", *(("pyspark",) if engine == "spark" else ()))
-    return {**found, **{name: version(name) for name in names}}
-
-
-def _write_json(path: Path, value: object) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    new.replace(path)
