@@ -20,7 +20,7 @@ from persistence.inspection import check_revision, database_of, read_only
 from persistence.leases import LEDGER_LEASE
 from persistence.tables import TABLES, channels
 from reliable_channel.records import ChannelRecord, EventRecord, LogRecord, RequestRecord
-from reliable_channel.types import ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
+from reliable_channel.types import MS, ChannelId, MessageId, Nanoseconds, ParticipantId, RequestId
 
 PAGE: Final = 2_000
 """Events read in one transaction."""
@@ -154,7 +154,7 @@ class Past:
         Raises:
             StoreUnavailableError: The database cannot be read.
         """
-        after = (past.since_ns // 1_000_000 - 1, "")
+        after = (past.since_ns // MS, "")
         while True:
             statement = (
                 select(*(_log.c[name] for name in PastMessage._fields))

@@ -163,7 +163,7 @@ def analyze(
         notes.update(part.notes)
     for name in NOTES:
         if notes[name]:
-            tell(f"{notes[name]:,} {NOTES[name]}")
+            tell(f"{NOTES[name]}: {notes[name]:,}")
     manifest = Manifest(
         versions=manifests.versions(getattr(run, "java", "")),
         grid={

@@ -161,7 +161,8 @@ def _sendings(
     known = {item.lamport_timestamp: item for item in requests if not item.ephemeral}
     for message in reader.sent(past):
         request = known.get(message.lamport_timestamp)
-        time_ns = message.lamport_timestamp * MS if request is None else request.created_ns
+        lamport_ns = max(message.lamport_timestamp * MS, past.since_ns)
+        time_ns = lamport_ns if request is None else request.created_ns
         if time_ns >= past.since_ns:
             yield Happening(
                 time_ns,
@@ -270,25 +271,48 @@ def logs_of_files(sources: Sequence[Files], channel_id: str) -> list[Log]:
     pasts = [
         past for source in sources for past in source.channels if past.channel_id == channel_id
     ]
-    owners: dict[int, set[str]] = {place: set() for place in range(len(pasts))}
-    exempt: dict[int, set[str]] = {place: set() for place in range(len(pasts))}
+    may_be: dict[str, set[int]] = {}
     for sender in sorted(set().union(*(past.senders for past in pasts))):
-        places = [place for place, past in enumerate(pasts) if sender not in past.senders]
-        asking = [place for place in places if pasts[place].has_requests]
-        places = asking or places
-        for place in places:
-            exempt[place].add(sender)
-        if len(places) == 1:
-            owners[places[0]].add(sender)
+        places = {place for place, past in enumerate(pasts) if sender not in past.senders}
+        may_be[sender] = {place for place in places if pasts[place].has_requests} or places
+    owners = _owners(may_be)
+    exempt = {
+        place: frozenset(sender for sender, places in may_be.items() if place in places)
+        for place in range(len(pasts))
+    }
     return [
         Log(
-            sender_id=next(iter(owners[place])) if len(owners[place]) == 1 else "",
+            sender_id=owners.get(place, ""),
             since_ns=past.since_ns,
             until_ns=past.until_ns,
-            exempt=frozenset(exempt[place]),
+            exempt=exempt[place],
         )
         for place, past in enumerate(pasts)
     ]
+
+
+def _owners(may_be: dict[str, set[int]]) -> dict[int, str]:
+    """Return whose logs are whose for certain, and take those from what others may have.
+
+    Args:
+        may_be: By sender, the places of the logs that may be its own.
+    """
+    owners: dict[int, str] = {}
+    while True:
+        sure: dict[int, list[str]] = {}
+        for sender, places in may_be.items():
+            if len(places) == 1:
+                sure.setdefault(next(iter(places)), []).append(sender)
+        found = {
+            place: senders[0]
+            for place, senders in sure.items()
+            if len(senders) == 1 and place not in owners
+        }
+        if not found:
+            return owners
+        owners |= found
+        for sender, places in may_be.items():
+            places -= {place for place, owner in found.items() if owner != sender}
 
 
 def read_files(sources: Sequence[Files]) -> Iterator[tuple[int, FileEvent]]:

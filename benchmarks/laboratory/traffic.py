@@ -55,12 +55,12 @@ UNKNOWN_ALONE: Final = ("complete", "receivers")
 by acknowledgements alone. The ratio ``completion`` is unknown with them."""
 
 NOTES: Final = {
-    "after_close": "events came more than a day after the window of their message and are not counted",
-    "clamped": "deliveries seem earlier than their sending, so clocks differ; they took 0 ms here",
-    "confirmed_from_sent": "requests are forgotten: their confirmation is timed from the sent event",
-    "deliveries_untimed": "deliveries have no time of sending in the logs, and no latency",
-    "ephemeral": "ephemeral messages, sent or received, are not counted",
-    "undecided": "requests have a sent event and no other: open, or ephemeral; not counted as messages",
+    "after_close": "events more than a day after the window of their message, not counted",
+    "clamped": "deliveries before their sending, as clocks differ, taken as 0 ms",
+    "confirmed_from_sent": "confirmations timed from the sent event, since their requests are forgotten",
+    "deliveries_untimed": "deliveries without latency, since no log says when they were sent",
+    "ephemeral": "ephemeral messages, not counted",
+    "undecided": "requests with a sent event alone, so open or ephemeral, not counted",
 }
 """What is counted about the counting, and what each count means."""
 
@@ -148,6 +148,8 @@ class _Message:
     """A `SEND` told of it: it is one of the window's messages."""
     got: int = 0
     """A bit for each log that has received it."""
+    waiting: list[Nanoseconds] = field(default_factory=list)
+    """When it came to logs, before it was known when it was sent."""
 
 
 @dataclass(slots=True)
@@ -250,8 +252,13 @@ class ChannelCounter:
         message = self._message(happening, happening.time_ns, is_timed=True)
         if message is None or message.is_own:
             return
-        message.is_own = True
         window = self._windows[self._messages[happening.message_id][0]]
+        message.is_own = True
+        if message.waiting:
+            message.sent_ns = happening.time_ns
+            for time_ns in message.waiting:
+                self._timed(window.trial, time_ns - message.sent_ns)
+            message.waiting = []
         window.trial.messages += 1
         window.trial.segments += happening.segments
         window.trial.payload_bytes += happening.payload_bytes
@@ -272,13 +279,15 @@ class ChannelCounter:
         window.trial.delivered += 1
         window.trial.late += happening.late
         window.last_ns = max(window.last_ns, happening.time_ns)
-        if not message.is_timed:
-            self.notes["deliveries_untimed"] += 1
-            return
-        elapsed_ns = happening.time_ns - message.sent_ns
+        if message.is_timed or message.is_own:
+            self._timed(window.trial, happening.time_ns - message.sent_ns)
+        else:
+            message.waiting.append(happening.time_ns)
+
+    def _timed(self, trial: Trial, elapsed_ns: Nanoseconds) -> None:
         self.notes["clamped"] += elapsed_ns < 0
-        window.trial.latency_ms.append(_milliseconds(elapsed_ns))
-        window.trial.round.append(OTHER)
+        trial.latency_ms.append(_milliseconds(elapsed_ns))
+        trial.round.append(OTHER)
 
     def _lost(self, place: int, happening: Happening) -> None:
         number = happening.time_ns // self._window_ns
@@ -385,9 +394,10 @@ class ChannelCounter:
             for message in closed.messages:
                 del self._messages[message.message_id]
             for name in closed.requests:
-                request = self._requests.pop(name, None)
-                if request is not None and not self._logs[name[0]].has_sends:
-                    self.notes["undecided"] += 1
+                log = self._logs[name[0]]
+                if self._requests.pop(name, None) is None or name[1] in log.requests:
+                    continue
+                self.notes["ephemeral" if log.has_sends else "undecided"] += 1
         return rows
 
     def _row(self, window: _Window) -> Trial:
@@ -395,6 +405,7 @@ class ChannelCounter:
         for message in sorted(window.messages, key=lambda item: (item.sent_ns, item.message_id)):
             owed = self._owed(message)
             trial.owed += owed
+            self.notes["deliveries_untimed"] += len(message.waiting)
             if is_joint and (message.is_own or message.sender_id in self._untold):
                 got = message.got.bit_count()
                 trial.receivers.append(got)
