@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,8 +68,6 @@ class Talk:
 
 
 async def say(channel: ReliableChannel, talk: Talk) -> None:
-    import time
-
     for number in range(MESSAGES):
         payload = bytes([number]) * (20 if number % 4 else 1_500)
         ephemeral = number % 20 == 7
@@ -191,13 +190,10 @@ def test_both_logs_tell_what_happened(talk: Talk, tmp_path: Path) -> None:
 
 
 def test_one_log_tells_its_own_part(talk: Talk, tmp_path: Path) -> None:
-    (others, confirmed) = (
-        sum(
-            isinstance(event, kind) and not getattr(event, "ephemeral", False)
-            for event in talk.events["bob"]
-        )  # fmt: skip
-        for kind in (MessageReceivedEvent, MessageDeliveredEvent)
+    told = Counter(
+        type(event) for event in talk.events["bob"] if not getattr(event, "ephemeral", False)
     )
+    others, confirmed = told[MessageReceivedEvent], told[MessageDeliveredEvent]
     found = in_process(talk, tmp_path, "bob")
     assert total(found, "messages") == MESSAGES - EPHEMERAL
     assert total(found, "confirmed") == confirmed
