@@ -34,7 +34,7 @@ from benchmarks.simulation.invariants import (
     problems_of,
     quiet_problems,
 )
-from benchmarks.simulation.journal import Charge, Journal, Step
+from benchmarks.simulation.journal import FROM_STORE, Charge, Journal, Step
 from benchmarks.simulation.links import Link
 from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal, Transmission
 from benchmarks.simulation.participant import ArmedCrash, Participant
@@ -73,6 +73,7 @@ class Simulation:
         refusal: Asked for each publication besides the scenario's faults; None takes all.
         on_event: The application of all participants: told of each event after its effects are carried out.
         streams: Gives the random stream of a purpose; None derives it from the scenario's seed.
+        keeps_rows: Rows are kept also where the scenario starts nobody again: ``problems`` looks at them.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Simulation:
         refusal: Refusal | None = None,
         on_event: Callable[[int, ChannelEvent], None] | None = None,
         streams: Callable[[str], Random] | None = None,
+        keeps_rows: bool = True,
     ) -> None:
         self.scenario = scenario
         self.streams = streams
@@ -96,6 +98,9 @@ class Simulation:
         self.counters: Counter[str] = Counter()
         self.schedule = Schedule()
         self.participants = [self._participant(index) for index in range(scenario.participants)]
+        self._restless = list(self.participants)
+        self._looked_at: tuple[tuple[int, int, bool], ...] = ()
+        self._lacking = False
         self.network = Network(
             scenario,
             self.schedule,
@@ -120,6 +125,7 @@ class Simulation:
             show=self._show,
         )
         self.driver.traces = trace is not None
+        self.driver.keeps_rows = keeps_rows or scenario.starts_again
 
     def stream(self, purpose: str) -> Random:
         """Return a random stream that depends on nothing but the seed and its purpose."""
@@ -181,16 +187,29 @@ class Simulation:
         while not self.is_settled():
             if self.now >= end:
                 return False
-            self.run(SETTLE_STEP_MS)
+            self.schedule.step(SETTLE_STEP_MS, end)
         return True
 
     def is_settled(self) -> bool:
         """Tell whether nothing is under way, every channel is quiet and everybody has everything."""
-        return (
-            not self.schedule.under_way
-            and not quiet_problems(self.statuses())
-            and not delivery_problems(self.journals, excused=self.scenario.is_excused)
-        )
+        return not self.schedule.under_way and self._is_quiet() and not self._is_lacking()
+
+    def _is_quiet(self) -> bool:
+        """Tell whether no channel that is up has anything open; who was the last to have is looked at first."""
+        for place, who in enumerate(self._restless):
+            if who.machine is not None and quiet_problems([who.machine.status()]):
+                self._restless.insert(0, self._restless.pop(place))
+                return False
+        return True
+
+    def _is_lacking(self) -> bool:
+        """Tell whether deliveries are not as they must be; looked at again only when a journal has grown."""
+        size = tuple((len(item.steps), len(item.events), item.is_live) for item in self.journals)
+        if size != self._looked_at:
+            self._looked_at = size
+            excused = self.scenario.is_excused
+            self._lacking = bool(delivery_problems(self.journals, excused=excused))
+        return self._lacking
 
     # -- who is there -----------------------------------------------------------------------------
 
@@ -250,7 +269,11 @@ class Simulation:
         if who.generation == 1 or scenario.broken != "never_start_again":
             effects.merge(machine.start(now))
         self._note(who, "start", b"")
-        self.driver.give(who, lambda _: effects)
+        self.driver.give(who, partial(self._take_start, effects))
+
+    def _take_start(self, effects: Effects, batch: Batch) -> Effects:
+        batch.cause = FROM_STORE  # nothing else brings messages before a start
+        return effects
 
     def _catch_up(self, who: Participant, machine: ChannelMachine, now: Nanoseconds) -> Effects:
         """Take what the store has since the last message seen, as the driver does before it starts."""
@@ -322,7 +345,7 @@ class Simulation:
         if is_repeat:
             self.counters["repeats"] += 1
             return effects
-        segments = machine.request_status(request_id).segments
+        segments = machine.outgoing.book.requests[request_id].segments
         step = Step(
             message_id=segments[0].message_id,
             sender_id=who.sender_id,
@@ -340,15 +363,14 @@ class Simulation:
 
     def inject(self, index: int, data: bytes, message_hash: bytes | None = None) -> None:
         """Let a participant receive bytes from nowhere."""
-        self.driver.give(
-            self.participants[index],
-            partial(self._receive, self.participants[index], data, message_hash),
-        )
+        who = self.participants[index]
+        self.driver.give(who, partial(self._receive, who, data, message_hash, 0))
 
     def _receive(
-        self, who: Participant, data: bytes, message_hash: bytes | None, _: Batch
+        self, who: Participant, data: bytes, message_hash: bytes | None, number: int, batch: Batch
     ) -> Effects:
         self._note(who, "receive", data)
+        batch.cause = number
         return self.machine(who.index).receive(data, message_hash, self.now + who.offset_ns)
 
     def _wake(self, who: Participant, generation: int) -> None:
@@ -373,11 +395,9 @@ class Simulation:
         if who.machine is None:
             return
         self.counters["copies_received"] += 1
-        self.inject(
-            who.index,
-            transmission.data,
-            None if transmission.ephemeral else transmission.message_hash,
-        )
+        message_hash = None if transmission.ephemeral else transmission.message_hash
+        item = partial(self._receive, who, transmission.data, message_hash, transmission.number)
+        self.driver.give(who, item)
 
     def _report(
         self, who: Participant, generation: int, transmission: Transmission, outcome: Outcome
@@ -409,13 +429,15 @@ class Simulation:
             self.driver.give(who, partial(self._take_answer, who, found))
 
     def _take_answer(
-        self, who: Participant, found: list[tuple[bytes, bytes]] | None, _: Batch
+        self, who: Participant, found: list[tuple[bytes, bytes]] | None, batch: Batch
     ) -> Effects:
         machine, now = self.machine(who.index), self.now + who.offset_ns
         if found is None:
             self._note(who, "fetch failed", b"")
             return machine.fetch_failed(now)
-        self._note(who, "fetched", b"".join(data for _, data in found))
+        batch.cause = FROM_STORE
+        if self.trace is not None:
+            self._note(who, "fetched", b"".join(data for _, data in found))
         return machine.fetched(found, now)
 
     # -- effects ----------------------------------------------------------------------------------

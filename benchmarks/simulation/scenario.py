@@ -330,6 +330,11 @@ class Scenario:
         """Whether processes die while messages are sent, so that not all of them have to arrive."""
         return bool(self.crashes) or self.churn is not None
 
+    @property
+    def starts_again(self) -> bool:
+        """Whether anybody is started again, from rows."""
+        return bool(self.restarts) or self.is_excused
+
     def to_json(self) -> str:
         """Return all that differs from the default but the seed, as one line of JSON."""
         return json.dumps(_differences(self, Scenario(seed=self.seed)))

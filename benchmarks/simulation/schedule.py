@@ -47,3 +47,15 @@ class Schedule:
             self.now, _, action = heapq.heappop(actions)
             action()
         self.now = end
+
+    def step(self, step_ms: float, end_ns: Nanoseconds) -> None:
+        """Let time pass in whole steps, up to the first after which something was done, or which reaches an end.
+
+        Args:
+            step_ms: Length of a step, milliseconds.
+            end_ns: The end.
+        """
+        step = int(step_ms * MS)
+        target = min(self._actions[0][0], end_ns) if self._actions else end_ns
+        steps = max(1, -((self.now - target) // step))
+        self.run(steps * step_ms)

@@ -40,6 +40,9 @@ class Workload:
 
     Args:
         simulation: The group, not started yet.
+
+    Attributes:
+        began_ns: When the warm-up was over and the scenario's messages began.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -49,6 +52,7 @@ class Workload:
         self.repeats = simulation.stream("repeats")
         self.retries = simulation.stream("retries")
         self.sent: dict[int, list[bytes]] = {}
+        self.began_ns: Nanoseconds = START_NS
 
     def play(self) -> None:
         """Run the scenario to its end."""
@@ -59,6 +63,7 @@ class Workload:
             simulation.after(at_ms, partial(simulation.start, index))
         if scenario.warm_up:
             self.warm_up()
+        self.began_ns = simulation.now
         for restart in scenario.restarts:
             end = simulation.tear if restart.torn else simulation.crash
             revive = partial(self._revive, restart.participant)
