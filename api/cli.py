@@ -12,10 +12,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperGroup
+
+from api.simulate import simulate
 
 PROGRAM: Final = "reliable-channel"
 
@@ -27,6 +28,7 @@ INTERRUPTED: Final = 130
 # Plain help looks the same on a terminal, in a pipe and at any width. A bug's traceback never shows
 # the values of variables: keys are among them.
 app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(simulate, name="simulate")
 
 
 def main() -> None:
@@ -374,145 +376,3 @@ def restored(
     from api.restored import run_restored
 
     run_restored(database, epoch_period_sec, forget_future=forget_future)
-
-
-class RunByDefault(TyperGroup):
-    """Commands of which ``run`` is meant where none is named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put it in front of options that are not the group's own."""
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-simulate = typer.Typer(cls=RunByDefault, rich_markup_mode=None)
-app.add_typer(simulate, name="simulate")
-
-ENGINE = typer.Option(
-    help="spark, or process: in processes of this machine, with the same results."
-)
-MASTER = typer.Option(
-    help="Spark's: local[4], spark://host:7077, sc://host; by default what "
-    "RELIABLE_CHANNEL_SPARK_MASTER or SPARK_REMOTE says, else all of this machine.",
-    show_default=False,
-)
-
-
-@simulate.callback()
-def simulate_group() -> None:
-    """Play thousands of channels over bad networks, and report what arrives.
-
-    Without a command it is run: see simulate run --help. It needs the extra: pip install 'reliable-channel[spark]'.
-    """
-
-
-@simulate.command("run")
-def simulate_run(
-    grid: Annotated[
-        str, typer.Option(help="What to play: a name that simulate grids lists, or a TOML file.")
-    ] = "default",
-    channels: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Channels of each cell.")
-    ] = 5_000,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Other results; equal seeds give equal results.")
-    ] = 0,
-    engine: Annotated[str, ENGINE] = "spark",
-    master: Annotated[str | None, MASTER] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the results; simulate- and the grid's name by default.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1024, help="Cores of this machine; all by default.", show_default=False
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000, help="Pieces of work; by their cost by default.", show_default=False
-        ),
-    ] = None,
-) -> int:
-    """Play a grid and write a report.
-
-    The same command goes on with what was interrupted. It ends with 1 when a channel could not be played, and says
-    which command plays it again.
-    """
-    from benchmarks.laboratory.command import run_simulate
-
-    return run_simulate(
-        grid,
-        channels=channels,
-        seed=seed,
-        engine=engine,
-        master=master,
-        out=out,
-        workers=workers,
-        partitions=partitions,
-    )
-
-
-@simulate.command("replay")
-def simulate_replay(
-    out: Annotated[Path, typer.Option(help="Folder of the run.", show_default=False)],
-    scenario: Annotated[
-        str, typer.Option(help="The cell: its key, name, or number.", show_default=False)
-    ],
-    channel: Annotated[int, typer.Option(help="Number of the channel.", show_default=False)],
-    trace: Annotated[
-        str, typer.Option(help="File for what happens in it; - is standard output.")
-    ] = "-",
-) -> int:
-    """Play one channel of a run again, event by event.
-
-    Its last line says whether the result equals the stored one; it ends with 1 when it does not. Needs no Spark.
-    """
-    from benchmarks.laboratory.command import run_replay
-
-    return run_replay(out, scenario, channel, trace)
-
-
-@simulate.command("analyze")
-def simulate_analyze(
-    database: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of a service's database; repeatable.", show_default=False),
-    ] = None,
-    events: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Instead, a file or folder with a service's events; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("simulate-analyze"),
-    engine: Annotated[str, ENGINE] = "spark",
-    master: Annotated[str | None, MASTER] = None,
-) -> int:
-    """Report what real services logged, in the same way."""
-    from benchmarks.laboratory.command import run_analyze
-
-    return run_analyze(database or [], events or [], out=out, engine=engine, master=master)
-
-
-@simulate.command("grids")
-def simulate_grids(
-    grid: Annotated[
-        str | None,
-        typer.Argument(help="List the cells of this one: name or TOML file.", show_default=False),
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Play some channels to see what they cost here.")
-    ] = False,
-) -> int:
-    """List what grids there are, and what they cost."""
-    from benchmarks.laboratory.command import run_grids
-
-    return run_grids(grid, measure=measure)

@@ -129,7 +129,7 @@ def load_grid(name_or_path: str) -> Grid:
     path = Path(name_or_path)
     if path.suffix != ".toml" and not path.is_file():
         text = unknown(name_or_path, shipped)
-        raise wrong("", f"grid: {text}; or give the path of a TOML file")
+        raise wrong("", f"grid: {text} (or give the path of a TOML file)")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -169,6 +169,7 @@ class _Reader:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         _known(document, (*GRID_KEYS, "sweep", "cell"), "")
+        self.base: dict[str, Any] = {}
         self.settings: dict[str, dict[str, Any]] = {PLAIN: {}}
         for name, values in _table(document, "settings", "").items():
             if not NAME.fullmatch(name):
@@ -183,6 +184,10 @@ class _Reader:
         title = _text(document, "title", "")
         if not title:
             raise wrong("", "title: give the grid one, in a few words")
+        minutes = document.get("cpu_minutes", 0)
+        if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes >= 0:
+            raise wrong("", f"cpu_minutes must be a number from 0 on, not {minutes!r}")
+        self.base = flattened(_table(document, "base", ""), "base")
         cells = [cell for part, place in self.sweeps() for cell in self.sweep(part, place)]
         cells += [self.single(part, place) for part, place in self.parts("cell", CELL_KEYS)]
         if not cells:
@@ -191,9 +196,6 @@ class _Reader:
             raise wrong("", f"{len(cells)} cells are more than {MAX_CELLS}")
         _distinct(cells)
         description = " ".join(_text(document, "description", "").split())
-        minutes = document.get("cpu_minutes", 0)
-        if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes >= 0:
-            raise wrong("", f"cpu_minutes must be a number from 0 on, not {minutes!r}")
         return Grid(
             name=name,
             title=title,
@@ -258,8 +260,7 @@ class _Reader:
         place: str,
     ) -> Cell:
         """Return a cell of what the file, its part and its values on the axes say, in this order."""
-        values = flattened(_table(self.document, "base", ""), "base")
-        values = over(values, flattened(_table(part, "base", place), _at(place, "base")))
+        values = over(self.base, flattened(_table(part, "base", place), _at(place, "base")))
         if not NAME.fullmatch(name):
             text = f"{name!r} is no name for a cell: put its values under [settings.NAME]"
             raise wrong(place, text)

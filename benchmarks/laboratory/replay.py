@@ -74,6 +74,10 @@ def cells_of(grid: dict[str, Any]) -> Grid:
     """
     cells = []
     for entry in grid["cells"]:
+        other = (
+            f"cell {entry['name']!r} is of another version of this program, whose scenarios have "
+            "other parameters: replay it with the version that manifest.json names"
+        )
         try:
             cell = Cell(
                 name=entry["name"],
@@ -82,14 +86,9 @@ def cells_of(grid: dict[str, Any]) -> Grid:
                 max_channels=entry["max_channels"],
             )
         except ConfigurationError as error:
-            text = f"cell {entry['name']!r} is of another version of this program: {error}"
-            raise LaboratoryError(text) from error
+            raise LaboratoryError(other) from error
         if cell.key != entry["key"]:
-            text = (
-                f"cell {entry['name']!r} is of another version of this program, whose scenarios "
-                "have other parameters; replay it with the version that manifest.json names"
-            )
-            raise LaboratoryError(text)
+            raise LaboratoryError(other)
         cells.append(cell)
     return Grid(name=grid["name"], title=grid["name"], cells=tuple(cells))
 

@@ -190,36 +190,36 @@ class Driver:
             self.emit(who, effects)
         self.survive(who, "before")
         self.persist(who, batch)
-        if broken != "publish_before_persist":
+        if effects.publishes and broken != "publish_before_persist":
             self.publish(who, effects)
         for fetch in effects.fetches:
             self.fetch(who, fetch.hashes)
         self.wake(who)
         self.survive(who, "fetched")
-        if broken != "emit_before_persist":
+        if effects.events and broken != "emit_before_persist":
             self.emit(who, effects)
         self.survive(who, "end")
 
     def persist(self, who: Participant, batch: Batch) -> None:
         """Keep the rows, what the journal gets, and what the node has reported."""
-        changes = batch.effects.changes
-        damage = WRITE_DAMAGE.get(self.scenario.broken)
-        if damage is not None:
-            changes = damage(changes, who.sender_id)
         if self.keeps_rows:
-            self.keep(who, changes)
-        journal = who.journal
-        journal.steps += batch.steps
-        journal.events += [event for event in batch.effects.events if event.sequence]
+            self.keep(who, batch.effects.changes)
+        if batch.steps:
+            who.journal.steps += batch.steps
+        if batch.effects.events:
+            who.journal.events += [event for event in batch.effects.events if event.sequence]
         for transmission, reported_ns in batch.reports:
             self.network.charge_again(transmission, reported_ns)
         if self.traces:
-            for (kind, key), record in changes.items():
+            for (kind, key), record in batch.effects.changes.items():
                 self.note(who, f"persist {kind.__name__}", repr((key, record)).encode())
         self.survive(who, "kept")
 
     def keep(self, who: Participant, changes: Changes) -> None:
         """Keep the rows: those of the budget in a transaction of their own, as where another store has them."""
+        damage = WRITE_DAMAGE.get(self.scenario.broken)
+        if damage is not None:
+            changes = damage(changes, who.sender_id)
         if self.scenario.rate_limit.enabled:
             ledger = {key: row for key, row in changes.items() if key[0] is LedgerRecord}
             if ledger:

@@ -40,7 +40,7 @@ from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal,
 from benchmarks.simulation.participant import ArmedCrash, Participant
 from benchmarks.simulation.scenario import START_NS, Crash, Scenario
 from benchmarks.simulation.schedule import Schedule
-from reliable_channel.core.effects import Effects, Publish
+from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
 from reliable_channel.events import ChannelEvent
@@ -92,8 +92,6 @@ class Simulation:
         self.streams = streams
         self.trace = trace
         self.wire = wire
-        self.carries = carries
-        self.refusal = refusal
         self.on_event = on_event
         self.counters: Counter[str] = Counter()
         self.schedule = Schedule()
@@ -108,8 +106,8 @@ class Simulation:
             self.stream("store"),
             self.counters,
             wire=wire,
-            carries=self._carries,
-            refusal=self._refusal,
+            carries=carries,
+            refusal=refusal,
             arrive=self._arrive,
             report=self._report,
         )
@@ -145,11 +143,23 @@ class Simulation:
             offset_ns=int(skew * MS),
         )
 
-    def _carries(self, transmission: Transmission, receiver: int) -> bool:
-        return self.carries is None or self.carries(transmission, receiver)
+    @property
+    def carries(self) -> LinkFilter | None:
+        """Asked for each copy besides the scenario's partitions; None carries all."""
+        return self.network.carries
 
-    def _refusal(self, publish: Publish, index: int) -> bool | None:
-        return None if self.refusal is None else self.refusal(publish, index)
+    @carries.setter
+    def carries(self, carries: LinkFilter | None) -> None:
+        self.network.carries = carries
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Asked for each publication besides the scenario's faults; None takes all."""
+        return self.network.refusal
+
+    @refusal.setter
+    def refusal(self, refusal: Refusal | None) -> None:
+        self.network.refusal = refusal
 
     @property
     def transmissions(self) -> int:
@@ -371,7 +381,9 @@ class Simulation:
     ) -> Effects:
         self._note(who, "receive", data)
         batch.cause = number
-        return self.machine(who.index).receive(data, message_hash, self.now + who.offset_ns)
+        return self.machine(who.index).receive(
+            data, message_hash, self.schedule.now + who.offset_ns
+        )
 
     def _wake(self, who: Participant, generation: int) -> None:
         if who.machine_of(generation) is None or who.wake_ns != self.now:
@@ -409,7 +421,7 @@ class Simulation:
     def _take_report(
         self, who: Participant, transmission: Transmission, outcome: Outcome, batch: Batch
     ) -> Effects:
-        machine, now = self.machine(who.index), self.now + who.offset_ns
+        machine, now = self.machine(who.index), self.schedule.now + who.offset_ns
         segment_id = transmission.segment_id
         batch.reports.append((transmission, now))
         if outcome is None:
@@ -431,7 +443,7 @@ class Simulation:
     def _take_answer(
         self, who: Participant, found: list[tuple[bytes, bytes]] | None, batch: Batch
     ) -> Effects:
-        machine, now = self.machine(who.index), self.now + who.offset_ns
+        machine, now = self.machine(who.index), self.schedule.now + who.offset_ns
         if found is None:
             self._note(who, "fetch failed", b"")
             return machine.fetch_failed(now)
@@ -451,7 +463,7 @@ class Simulation:
         deadline = who.machine.next_deadline() if who.machine is not None else None
         if deadline is None:
             return
-        wake_ns = max(self.now, deadline - who.offset_ns)
+        wake_ns = max(self.schedule.now, deadline - who.offset_ns)
         if who.wake_ns is None or wake_ns < who.wake_ns:
             who.wake_ns = wake_ns
             self.schedule.wake(wake_ns, partial(self._wake, who, who.generation))
