@@ -21,6 +21,7 @@ from benchmarks import (
     machine_speed,
     opening_speed,
     parity_saving,
+    peer_speed,
     reed_solomon_speed,
     segmentation_speed,
     service_speed,
@@ -255,8 +256,33 @@ def show_service() -> None:
     Console().print(table)
 
 
+def show_peer() -> None:
+    """Print how fast one machine is beside the published JavaScript implementation."""
+    node = peer_speed.peer_program()
+    if node is None:
+        Console().print(peer_speed.INSTALL_PEER, markup=False, soft_wrap=True)
+        return
+    duel = peer_speed.duel(node)
+    table = Table(
+        title="Messages of 1 KiB a CPU second beside @waku/sds, default bloom filter, history 2",
+        caption=f"in turns of {peer_speed.TURN} messages; the last turn in brackets",
+    )
+    for title in ("", "ours", "@waku/sds", "times as fast"):
+        table.add_column(title, justify="right")
+    last = slice(-1, None)
+    for name in ("send", "receive"):
+        cells = [
+            f"{peer_speed.rate(side, name):,.0f} ({peer_speed.rate(side[last], name):,.0f})"
+            for side in (duel.ours, duel.theirs)
+        ]
+        times = f"{duel.times(name):.1f} ({duel.times(name, turns=last):.1f})"
+        table.add_row(name, *cells, times)
+    Console().print(table)
+
+
 BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "machine": show_machine,
+    "peer": show_peer,
     "codes": show_reed_solomon,
     "segmentation": show_segmentation,
     "harm": show_harm,
