@@ -54,6 +54,7 @@ from benchmarks.laboratory.traffic import (
     PATIENCE_NS,
     UNKNOWN,
     UNKNOWN_ALONE,
+    UNKNOWN_OF_FILES,
     UNKNOWN_RATIOS,
     WINDOW_NS,
     ChannelCounter,
@@ -96,7 +97,7 @@ class Analysis:
     """A cell for each channel with any events, by their ids."""
     manifest: Manifest
     measures: dict[str, Measures]
-    """By key; without what no log gives."""
+    """By key; ``unknown`` says what no log gives."""
     report: tuple[Path, ...]
     """Files of the report."""
 
@@ -148,7 +149,13 @@ def analyze(
         tasks.sort(key=lambda task: (-task.weight, task.channels))
         job = partial(count_task, out=out.absolute(), window_ns=window_ns)
         counted = {part.key: part for parts in run(job, tasks) for part in parts if part.rows}
-        grid = _grid(tasks, counted, names, window_ns)
+        cells = _cells(tasks, counted, names, window_ns)
+        grid = Grid(
+            name=NAME,
+            title="Real traffic",
+            description=f"What the event logs of services tell: {', '.join(names)}.",
+            cells=tuple(cells),
+        )
         _check_results(out, counted)
         results = out / FOLDER
         measures = (
@@ -156,8 +163,8 @@ def analyze(
             if session is None
             else measures_by_spark(session, results.absolute(), grid.cells)
         )
-    for cell in grid.cells:
-        _remove_unknown(measures[cell.key], alone=dict(cell.labels)["logs"] == 1)
+    for cell in cells:
+        measures[cell.key].unknown = _unknown(cell, of_files=bool(files))
     notes = Counter[str]()
     for part in counted.values():
         notes.update(part.notes)
@@ -171,8 +178,7 @@ def analyze(
             "databases": [source.name for source in databases],
             "events": [source.name for source in files],
             "window_sec": window_ns // SECOND,
-            "unknown": list(UNKNOWN),
-            "unknown_of_one_log": list(UNKNOWN_ALONE),
+            "unknown": {cell.key: sorted(measures[cell.key].unknown) for cell in cells},
             "notes": {name: notes[name] for name in NOTES},
             "broken_lines": broken.count,
             "broken_first": broken.named,
@@ -209,13 +215,13 @@ def _in_turn(job: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
     return map(job, items)
 
 
-def _grid(
+def _cells(
     tasks: Sequence[Task],
     counted: Mapping[str, Counted],
     names: Sequence[str],
     window_ns: Nanoseconds,
-) -> Grid:
-    """Return the cells that have rows.
+) -> list[TrafficCell]:
+    """Return the cells that have rows, by their channels.
 
     Raises:
         ConfigurationError: None has.
@@ -224,12 +230,7 @@ def _grid(
     if not cells:
         problem = f"{', '.join(names)}: the event log is empty"
         raise ConfigurationError(problem)
-    return Grid(
-        name=NAME,
-        title="Real traffic",
-        description=f"What the event logs of services tell: {', '.join(names)}.",
-        cells=tuple(sorted(cells, key=lambda cell: cell.name)),
-    )
+    return sorted(cells, key=lambda cell: cell.channel_id)
 
 
 def _check_results(out: Path, counted: Iterable[str]) -> None:
@@ -280,12 +281,10 @@ def _broken(files: Sequence[Files], tell: Tell) -> Broken:
     return broken
 
 
-def _remove_unknown(measures: Measures, *, alone: bool) -> None:
-    """Take out what would be shown as 0 although nobody knows it."""
-    for name in (*UNKNOWN_RATIOS, *(("completion",) if alone else ())):
-        measures.ratios.pop(name, None)
-    for name in (*UNKNOWN, *(UNKNOWN_ALONE if alone else ())):
-        measures.sums.pop(name, None)
+def _unknown(cell: TrafficCell, *, of_files: bool) -> frozenset[str]:
+    """Return what is 0 in a channel's rows although nobody knows it."""
+    of_one = (*UNKNOWN_ALONE, "completion") if len(cell.sources) == 1 else ()
+    return frozenset((*UNKNOWN, *UNKNOWN_RATIOS, *of_one, *(UNKNOWN_OF_FILES if of_files else ())))
 
 
 # --- Tasks ---------------------------------------------------------------------------------------

@@ -54,11 +54,15 @@ UNKNOWN_ALONE: Final = ("complete", "receivers")
 """Columns that stay empty, too, where a channel has the log of one participant only: who else got what it sent is told
 by acknowledgements alone. The ratio ``completion`` is unknown with them."""
 
+UNKNOWN_OF_FILES: Final = ("segments", "payload_bytes", "latency_ms")
+"""Columns that stay empty, too, where logs are files of events: these do not say what was sent, nor when."""
+
 NOTES: Final = {
     "after_close": "events more than a day after the window of their message, not counted",
     "clamped": "deliveries before their sending, as clocks differ, taken as 0 ms",
     "confirmed_from_sent": "confirmations timed from the sent event, since their requests are forgotten",
     "deliveries_untimed": "deliveries without latency, since no log says when they were sent",
+    "sizeless": "own messages whose size no log says any more, not in the bytes of payloads",
     "ephemeral": "ephemeral messages, not counted",
     "undecided": "requests with a sent event alone, so open or ephemeral, not counted",
 }
@@ -88,7 +92,7 @@ def cell_of(channel_id: str, sources: Sequence[str], window_ns: Nanoseconds) -> 
     """Return the cell of a channel whose logs have these names."""
     return TrafficCell(
         name=f"channel {channel_id}",
-        labels=(("channel", channel_id), ("logs", len(sources))),
+        labels=(("channel", channel_id), ("logs", str(len(sources)))),
         scenario=Scenario(participants=max(2, len(sources)), messages=0),
         channel_id=channel_id,
         sources=tuple(sources),
@@ -144,6 +148,8 @@ class _Message:
     sent_ns: Nanoseconds
     is_timed: bool
     sender_id: str
+    payload_bytes: int = 0
+    """0 where no log has said it."""
     is_own: bool = False
     """A `SEND` told of it: it is one of the window's messages."""
     got: int = 0
@@ -261,7 +267,7 @@ class ChannelCounter:
             message.waiting = []
         window.trial.messages += 1
         window.trial.segments += happening.segments
-        window.trial.payload_bytes += happening.payload_bytes
+        message.payload_bytes = message.payload_bytes or happening.payload_bytes
 
     def _received(self, place: int, happening: Happening) -> None:
         if happening.ephemeral:
@@ -276,6 +282,7 @@ class ChannelCounter:
             window.trial.duplicated += 1
             return
         message.got |= 1 << place
+        message.payload_bytes = message.payload_bytes or happening.payload_bytes
         window.trial.delivered += 1
         window.trial.late += happening.late
         window.last_ns = max(window.last_ns, happening.time_ns)
@@ -406,6 +413,9 @@ class ChannelCounter:
             owed = self._owed(message)
             trial.owed += owed
             self.notes["deliveries_untimed"] += len(message.waiting)
+            if message.is_own:
+                trial.payload_bytes += message.payload_bytes
+                self.notes["sizeless"] += not message.payload_bytes
             if is_joint and (message.is_own or message.sender_id in self._untold):
                 got = message.got.bit_count()
                 trial.receivers.append(got)

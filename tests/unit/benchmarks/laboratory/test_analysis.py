@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
 from collections.abc import Callable
@@ -106,8 +107,22 @@ def test_rows_manifest_and_measures(url: str, tmp_path: Path) -> None:
     ]
     measures = found.measures[cell.key]
     assert (measures.channels, measures.sums["confirmed"], measures.sums["delivered"]) == (2, 1, 1)
-    assert measures.ratios.keys() == {"delivery", "confirmation", "late"}, "no more is known"
-    assert "transmissions" not in measures.sums
+    assert {"transmissions", "overhead", "complete", "completion"} <= measures.unknown
+    assert not {"confirmed", "delivery", "confirmation"} & measures.unknown
+
+
+def test_the_report_leaves_out_what_nobody_knows(url: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib: pip install '.[spark]'")
+    found = run(url, None, tmp_path / "out")
+    assert {path.name for path in found.report} == {"report.html", "summary.csv"}
+    (line,) = csv.DictReader((tmp_path / "out" / "summary.csv").open())
+    assert (line["confirmation"], line["delivery"], line["label:channel"]) != ("", "", "")
+    assert [line[name] for name in ("transmissions", "sent_bytes", "bytes_per_payload_byte")] == [
+        "",
+        "",
+        "",
+    ]
+    assert "Real traffic" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_windows_may_be_shorter(url: str, tmp_path: Path) -> None:
@@ -151,7 +166,13 @@ def test_events_of_files(tmp_path: Path) -> None:
     found = run(None, [tmp_path / "alice", tmp_path / "bob"], tmp_path / "out", told.append)
     hall, room = found.grid.cells
     assert (hall.name, room.name) == ("channel hall", "channel room")
-    assert (hall.label("logs"), room.label("logs")) == (1, 2)
+    assert (hall.label("logs"), room.label("logs")) == ("1", "2")
+    assert found.measures[hall.key].unknown - found.measures[room.key].unknown == {
+        "complete",
+        "completion",
+        "receivers",
+    }
+    assert "payload_bytes" in found.measures[room.key].unknown
     sums = found.measures[room.key].sums
     assert {
         name: sums[name] for name in ("messages", "owed", "delivered", "complete", "confirmed")

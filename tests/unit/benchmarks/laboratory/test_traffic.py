@@ -106,6 +106,12 @@ def test_times_of_own_requests_count_from_their_send() -> None:
     assert (row.channel, row.virtual_ms) == (0, 100)
 
 
+def test_what_receivers_got_says_how_large_a_message_was() -> None:
+    got = received(9, "m", "alice")._replace(payload_bytes=77)
+    found = count((ALICE, [send(1, "m", "alice"), send(2, "n", "alice")]), (BOB, [got]))
+    assert (found.row.payload_bytes, found.notes) == (77, {"sizeless": 1})
+
+
 def test_a_forgotten_request_is_timed_from_its_sent_event_and_that_is_said() -> None:
     found = count((ALICE, [of_request(25, SENT, "r"), of_request(105, DELIVERED, "r")]))
     assert (found.row.queue_ms, found.row.confirm_ms) == ([], [80])
@@ -443,5 +449,5 @@ def test_channels_have_cells_of_their_own() -> None:
     cells += [cell_of("room", ["alice.db", "bob.db"], HOUR), cell_of("room", ["alice.db"], SECOND)]
     assert len({cell.key for cell in cells}) == 4
     assert cells[0].key == cell_of("room", ["alice.db"], HOUR).key
-    assert cells[0].labels == (("channel", "room"), ("logs", 1))
+    assert cells[0].labels == (("channel", "room"), ("logs", "1"))
     assert cells[0].parameters == {"channel": "room", "logs": ["alice.db"], "window_sec": 3_600}
