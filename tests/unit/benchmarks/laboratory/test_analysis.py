@@ -115,7 +115,7 @@ def test_the_report_leaves_out_what_nobody_knows(url: str, tmp_path: Path) -> No
     pytest.importorskip("matplotlib", reason="no matplotlib: pip install '.[spark]'")
     found = run(url, None, tmp_path / "out")
     assert {path.name for path in found.report} == {"report.html", "summary.csv"}
-    (line,) = csv.DictReader((tmp_path / "out" / "summary.csv").open())
+    (line,) = csv.DictReader((tmp_path / "out" / "summary.csv").read_text().splitlines())
     assert (line["confirmation"], line["delivery"], line["label:channel"]) != ("", "", "")
     assert [line[name] for name in ("transmissions", "sent_bytes", "bytes_per_payload_byte")] == [
         "",

@@ -286,7 +286,7 @@ def test_what_becomes_of_a_message_is_in_the_window_of_its_send() -> None:
 def test_a_window_is_closed_when_its_patience_is_over() -> None:
     hour_ms = HOUR // MS
     found = count(
-        (ALICE, [send(10, "m", "alice"), send(11, "n", "alice")]),
+        (ALICE, [send(10, "m", "alice", payload_bytes=1), send(11, "n", "alice", payload_bytes=1)]),
         (
             BOB,
             [
