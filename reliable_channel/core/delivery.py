@@ -16,7 +16,7 @@ from reliable_channel.core.assembly import assemble
 from reliable_channel.core.naming import SegmentNames
 from reliable_channel.core.payload import SEGMENT_OCTETS, Candidate, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
-from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.reassembly import Reassembler, digest_of
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
@@ -249,7 +249,7 @@ class Delivery:
         payload.parity.clear()
         payload.parity_rivals.clear()
         held = sum(1 << index for index in payload.ids)
-        digest = set_digest(payload.key)
+        digest = digest_of(payload)
         if restored_ns is None or digest not in self.reassembler.completed:
             self.remember(digest, held, payload.data_count)
         if payload.ephemeral:

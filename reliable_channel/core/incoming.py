@@ -25,7 +25,7 @@ from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.passing import PassingMessages, whole_key
 from reliable_channel.core.payload import IncomingPayload, SetKey
-from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.reassembly import Reassembler, digest_of, set_digest
 from reliable_channel.core.sds.acknowledgements import Acknowledgements
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.debt import PayloadKey
@@ -110,12 +110,12 @@ class IncomingPipeline:
         self.responder.overheard(message.message_id, arrival.data)
         if message.sender_id == self.state.sender_id and self.is_echo(message):
             outbox.count("echoes")
-        elif message.kind is SdsKind.CONTENT:
-            self.receive_content(message, arrival)
-        elif message.kind is SdsKind.SYNC:
-            self.receive_sync(message, arrival)
-        else:
+        elif message.lamport_timestamp is None:
             self.receive_ephemeral(message)
+        elif message.content:
+            self.receive_content(message, arrival)
+        else:
+            self.receive_sync(message, arrival)
 
     def fetched(self, found: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take the answer of the store to a Fetch.
@@ -285,13 +285,13 @@ class IncomingPipeline:
                 self.responder.requested(message)
             self.syncs.drop_needless()
         group = state.group(now)
-        if message.kind is SdsKind.SYNC:
+        if message.content:
+            state.sync.active(now, group)
+        else:
             # Somebody who lacks what we have must not keep us from saying so.
             newest = state.log.newest(1)
             if not newest or any(entry.message_id == newest[0] for entry in message.causal_history):
                 state.sync.heard_sync(now, group)
-        else:
-            state.sync.active(now, group)
 
     def is_live(self, message: SdsMessage, arrival: Arrival) -> bool:
         """Tell whether what a message asks for is still wanted: its bytes say the same for ever.
@@ -320,7 +320,9 @@ class IncomingPipeline:
                 self.take_whole(message, key, segment.payload, arrival, proven=proven)
             return
         index = segment.data_segment_index
-        held = self.reassembler.completed.get(set_digest(key))
+        waiting = self.reassembler.sets.get(key)
+        digest = set_digest(key) if waiting is None else digest_of(waiting)
+        held = self.reassembler.completed.get(digest)
         if held is not None and (
             segment.wrap_time_ns or not held >> index & 1 or is_canonical(message, segment)
         ):
@@ -335,6 +337,7 @@ class IncomingPipeline:
             message, index, segment.data_segment_count, arrival, logged=False, proven=proven
         )
         payload = self.delivery.take(key, segment, extra)
+        payload.digest = digest
         payload.has_odd = payload.has_odd or segment.encode() != message.content
         self.acceptance.join(payload, message, index)
         self.state.debt.add(

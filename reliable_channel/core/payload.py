@@ -89,6 +89,7 @@ class IncomingPayload:
         octets: Bytes it holds.
         message: The payload, once complete.
         chunk_bytes: Of its data segments but the last, once complete.
+        digest: What ``set_digest`` gives for its key, where that was asked for; empty before.
     """
 
     serial: int
@@ -113,6 +114,7 @@ class IncomingPayload:
     octets: int = 0
     message: bytes = b""
     chunk_bytes: int = 0
+    digest: bytes = b""
 
     @property
     def sender_id(self) -> ParticipantId:

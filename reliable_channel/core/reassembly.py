@@ -263,6 +263,13 @@ class Reassembler:
         return None
 
 
+def digest_of(payload: IncomingPayload) -> bytes:
+    """Return what ``set_digest`` gives for a set, whose segments all ask for it."""
+    if not payload.digest:
+        payload.digest = set_digest(payload.key)
+    return payload.digest
+
+
 def set_digest(key: SetKey) -> bytes:
     """Return 16 bytes that stand for a set in the memory of completed ones."""
     return keccak256(repr(tuple(key)).encode())[:16]

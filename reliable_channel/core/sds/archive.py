@@ -9,7 +9,7 @@ Spec: LIP-109 (SDS), SDS-R participant state, augmented local history log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
@@ -24,20 +24,21 @@ class ArchivedMessage:
     Attributes:
         parts: Its encoded bytes by the name of the row that holds them; in a row they are the message.
         in_store: It came from the node's store, so the store has it.
+        octets: Its size in bytes.
     """
 
     parts: dict[str, bytes]
     in_store: bool = False
+    octets: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Add its size up once."""
+        self.octets = sum(map(len, self.parts.values()))
 
     @property
     def data(self) -> bytes:
         """The encoded message."""
         return b"".join(self.parts.values())
-
-    @property
-    def octets(self) -> int:
-        """Its size in bytes."""
-        return sum(map(len, self.parts.values()))
 
 
 class MessageArchive:
@@ -76,7 +77,8 @@ class MessageArchive:
     def keep_received(self, message_id: MessageId, data: bytes, *, in_store: bool) -> None:
         """Keep a message of another participant, and write its row."""
         if self.has_room(len(data)):
-            self.outbox.put(BodyRecord(message_id=message_id, part="message", data=data))
+            row = BodyRecord(message_id=message_id, part="message", data=data)
+            self.outbox.put_at((message_id, "message"), row)
             self.add(message_id, ArchivedMessage({"message": data}, in_store))
 
     def keep_own(self, message_id: MessageId, header: bytes, suffix: bytes) -> bool:
@@ -109,9 +111,9 @@ class MessageArchive:
             return
         self.messages[message_id] = message
         self.octets += message.octets
+        config = self.config
         while (
-            len(self.messages) > self.config.max_full_messages
-            or self.octets > self.config.max_full_bytes
+            len(self.messages) > config.max_full_messages or self.octets > config.max_full_bytes
         ):
             self.forget((next(iter(self.messages)),))
 

@@ -406,10 +406,16 @@ class MessageLog:
 
 def history_octets(entries: Iterable[HistoryEntry]) -> int:
     """Return about how many bytes a causal history takes while the payload it belongs to waits."""
-    return sum(
-        len(entry.message_id.encode())
-        + len((entry.sender_id or "").encode())
-        + len(entry.retrieval_hint or b"")
-        + HELD_OVERHEAD
-        for entry in entries
-    )
+    octets = 0
+    for entry in entries:
+        octets += HELD_OVERHEAD + utf8_length(entry.message_id)
+        if entry.sender_id:
+            octets += utf8_length(entry.sender_id)
+        if entry.retrieval_hint:
+            octets += len(entry.retrieval_hint)
+    return octets
+
+
+def utf8_length(text: str) -> int:
+    """Return how many bytes a text takes, without making them where that is not needed."""
+    return len(text) if text.isascii() else len(text.encode())
