@@ -329,19 +329,19 @@ class Delivery:
 
     def deliver(self, payload: IncomingPayload) -> None:
         """Give a payload to the application: its turn has come."""
-        ids = payload.ids.values()
-        late = not payload.ephemeral and self.causal.was_given_up(ids)
+        state, ephemeral = self.state, payload.key.ephemeral
+        late = not ephemeral and self.causal.was_given_up(payload.ids.values())
         self.acceptance.forget(payload)
-        self.state.timers.cancel(("dependency", payload.serial))
-        self.state.outbox.count("messages_received")
-        self.state.outbox.emit(
+        state.timers.cancel(("dependency", payload.serial))
+        state.outbox.count("messages_received")
+        state.outbox.emit(
             MessageReceivedEvent(
-                channel_id=self.state.channel_id,
-                time_ns=self.state.now,
+                channel_id=state.channel_id,
+                time_ns=state.now,
                 message=payload.message,
-                sender_id=payload.sender_id,
+                sender_id=payload.key.sender_id,
                 message_id=payload.message_id,
-                ephemeral=payload.ephemeral,
+                ephemeral=ephemeral,
                 late=late,
             )
         )

@@ -356,7 +356,9 @@ class IncomingPipeline:
         self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival, *, proven: bool
     ) -> None:
         """Take a message that is a whole payload."""
-        known = self.acceptance.accept(message, 0, 1, arrival, logged=False, proven=proven)
+        known = self.acceptance.accept(
+            message, 0, 1, arrival, logged=False, proven=proven, has_row=False
+        )
         self.reassembler.serial += 1
         payload = IncomingPayload(serial=self.reassembler.serial, key=key)
         payload.message = content
@@ -366,8 +368,9 @@ class IncomingPipeline:
         self.state.outbox.count("segments_received")
         self.after_accept(message, arrival)
         self.delivery.complete(payload)
-        # Most are delivered at once: only one that is parked has to outlive a restart.
+        # Most are delivered at once, which writes the id's row: only one that is parked has to outlive a restart.
         if payload.serial in self.causal.parked:
+            self.state.log.keep(known)
             self.acceptance.keep(message, payload)
 
     def take_late(

@@ -68,7 +68,7 @@ class AckDebt:
         """
         debt = self.payloads.get(payload)
         if debt is None:
-            debt = self.payloads[payload] = PayloadDebt()
+            debt = self.payloads[payload] = PayloadDebt(0, {}, {})
         debt.held = held
         if message_id not in debt.owed:
             debt.owed[message_id] = None

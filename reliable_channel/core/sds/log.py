@@ -147,12 +147,15 @@ class MessageLog:
         )
         self.rebuild_bloom(self.config.bloom_capacity)
 
-    def add(self, message: KnownMessage, pair: HashPair | None = None) -> None:
+    def add(
+        self, message: KnownMessage, pair: HashPair | None = None, *, has_row: bool = True
+    ) -> None:
         """Make an id known; when it is logged already, it may be named from now on.
 
         Args:
             message: What is known of it.
             pair: The hashes of its id, where the caller has them.
+            has_row: Its row is written here; the caller sees to it otherwise, if nothing else has before.
         """
         self.known[message.message_id] = message
         if self.bloom is not None:
@@ -161,6 +164,11 @@ class MessageLog:
             self.bloom.add_pair(pair or hash_pair(message.message_id))
         if message.logged:
             self.insert(message)
+        if has_row:
+            self.keep(message)
+
+    def keep(self, message: KnownMessage) -> None:
+        """Write the row of a known id."""
         self.outbox.put_at((message.message_id,), message.record())
 
     def log(self, message_id: MessageId) -> None:
