@@ -152,12 +152,10 @@ class Delivery:
             latest: The segment that was added last; None when it was not tried yet at all.
         """
         failures = payload.failures
-        held = [
-            *payload.data.values(),
-            *payload.parity.values(),
-            *(item.chunk for items in payload.rivals.values() for item in items),
-            *(chunk for chunks in payload.parity_rivals.values() for chunk in chunks),
-        ]
+        held = [*payload.data.values(), *payload.parity.values()]
+        if payload.rivals or payload.parity_rivals:
+            held += [item.chunk for items in payload.rivals.values() for item in items]
+            held += [chunk for chunks in payload.parity_rivals.values() for chunk in chunks]
         message = assemble(payload, latest)
         if payload.failures > failures:
             self.state.outbox.count("assemblies_failed", payload.failures - failures)

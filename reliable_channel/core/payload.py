@@ -214,8 +214,9 @@ class IncomingPayload:
         if self.ids.setdefault(index, message_id) == message_id:
             self.lamports[index] = lamport
             self.histories[index] = history
+            dependencies = self.dependencies
             for entry in history:
-                self.dependencies.setdefault(entry.message_id, entry)
+                dependencies.setdefault(entry.message_id, entry)
         else:
             last = self.rivals[index][-1]
             self.rivals[index][-1] = Candidate(last.chunk, message_id, lamport, history)

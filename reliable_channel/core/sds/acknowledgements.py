@@ -75,7 +75,7 @@ class Acknowledgements:
         """
         touched: dict[RequestId, Request] = {}
         places = self.book.index
-        for entry in entries:
+        for entry in entries if places else ():
             for request, index in places.get(entry.message_id, ()):
                 if self.acknowledge(request, participant, index):
                     touched[request.request_id] = request
@@ -89,6 +89,8 @@ class Acknowledgements:
 
     def acknowledge(self, request: Request, participant: ParticipantId, index: int) -> bool:
         """Note that a participant has a data segment, if there is room for it; say whether that is news."""
+        if request.acknowledged.get(participant, 0) >> index & 1:
+            return False
         if self.is_full(request.acknowledged, participant):
             return False
         return request.acknowledge(participant, index)

@@ -139,10 +139,11 @@ class Gaps:
 
         How far it is behind shows in a message that arrives by itself, and not from a store.
         """
-        start = self.state.created_ns // MS
         behind = self.state.now // MS - lamport
-        if self.causal.floor <= start and 0 < behind <= MAX_CLOCK_SKEW_MS:
-            self.causal.floor = min(self.causal.floor, start - behind)
+        if 0 < behind <= MAX_CLOCK_SKEW_MS:
+            start = self.state.created_ns // MS
+            if start - behind < self.causal.floor <= start:
+                self.causal.floor = start - behind
 
     @property
     def grace_ns(self) -> Nanoseconds:
@@ -155,9 +156,10 @@ class Gaps:
 
     def stop_looking(self, message_id: MessageId) -> None:
         """Look for an id no longer: it arrived, was rebuilt, or nobody could bring it."""
-        if self.missing.remove(message_id) is not None:
+        if self.missing.messages and self.missing.remove(message_id) is not None:
             self.state.outbox.delete(MissingRecord, message_id)
-        self.state.repairs.forget(message_id)
+        if self.state.repairs.requests:
+            self.state.repairs.forget(message_id)
 
     # -- the node's store -------------------------------------------------------------------------
 
