@@ -181,9 +181,10 @@ class Acceptance:
         payload.held_parity.clear()
         if payload.parity_rows:
             self.drop_parity_rows(payload, payload.parity_rows)
-        if not payload.ephemeral:
+        if not payload.key.ephemeral:
+            holder = self.causal.holder
             for message_id in payload.ids.values():
-                self.causal.holder.pop(message_id, None)
+                holder.pop(message_id, None)
                 if has_rows:
                     self.state.outbox.discard(PendingRecord, message_id)
 

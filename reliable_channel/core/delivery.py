@@ -47,6 +47,9 @@ class Delivery:
         causal: Says when a payload's turn has come, by calling ``deliver``.
         gaps: What payloads wait for.
         acceptance: Where rebuilt segments are entered, and what is forgotten once delivered.
+
+    Attributes:
+        rest_wait_ns: How long an incomplete payload may go without progress, nanoseconds.
     """
 
     def __init__(
@@ -59,20 +62,15 @@ class Delivery:
         acceptance: Acceptance,
     ) -> None:
         self.state = state
-        self.budget = budget
         self.reassembler = reassembler
         self.causal = causal
         self.gaps = gaps
         self.acceptance = acceptance
         self.names = SegmentNames(state, causal, gaps, acceptance, self.give_way)
+        timeout_ns = state.segmentation.incomplete_timeout_ms * MS
+        self.rest_wait_ns = max(timeout_ns, INCOMPLETE_EPOCHS * budget.period)
 
     # -- incomplete payloads ----------------------------------------------------------------------
-
-    @property
-    def rest_wait_ns(self) -> Nanoseconds:
-        """How long an incomplete payload may go without progress, nanoseconds."""
-        timeout_ns = self.state.segmentation.incomplete_timeout_ms * MS
-        return max(timeout_ns, INCOMPLETE_EPOCHS * self.budget.period)
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
@@ -188,8 +186,9 @@ class Delivery:
 
         The first content segment of a payload brings the parity over that came before it.
         """
-        is_new = not key.ephemeral and key not in self.reassembler.sets
-        waiting = self.reassembler.sets.get(key.sibling) if is_new else None
+        sets = self.reassembler.sets
+        is_new = bool(sets) and not key.ephemeral and key not in sets
+        waiting = sets.get(key.sibling) if is_new else None
         given = [] if waiting is None else self.reassembler.give_parity(waiting)
         if waiting is not None and not waiting.data:
             self.take_out(waiting)

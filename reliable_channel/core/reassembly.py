@@ -180,9 +180,13 @@ class Reassembler:
             octets: Of their payloads and histories; negative when they go.
         """
         octets += segments * SEGMENT_OCTETS
-        for counts in (payload, self, self.senders[payload.sender_id]):
-            counts.segments += segments
-            counts.octets += octets
+        used = self.senders[payload.key.sender_id]
+        payload.segments += segments
+        payload.octets += octets
+        self.segments += segments
+        self.octets += octets
+        used.segments += segments
+        used.octets += octets
 
     def open_set(self, key: SetKey, *, serial: int = 0) -> IncomingPayload:
         """Begin a set.

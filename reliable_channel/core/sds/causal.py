@@ -218,10 +218,11 @@ class CausalOrder:
 
     def hand_over(self, payload: IncomingPayload) -> None:
         """Deliver a payload that is not parked; its ids may be named from now on."""
-        for message_id in payload.ids.values():
+        ids, log = payload.ids, self.log
+        for message_id in ids.values():
             self.holder.pop(message_id, None)
-            self.log.log(message_id)
-        self.log.extend_frontier(payload.ids[max(payload.ids)], payload.dependencies)
+            log.log(message_id)
+        log.extend_frontier(ids[max(ids)], payload.dependencies)
         self.deliver(payload)
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:

@@ -126,6 +126,11 @@ class MessageLog:
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self.known
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many ids are known that some are to be forgotten."""
+        return len(self.known) > self.evict_above
+
     def __len__(self) -> int:
         return len(self.known)
 
@@ -360,7 +365,7 @@ class MessageLog:
             is_open: Tells whether an id is one of ours that we still wait to be acknowledged: those stay.
         """
         limit = self.config.max_known_ids
-        if len(self.known) <= self.evict_above:
+        if not self.is_full:
             return []
         batch = len(self.known) - limit + limit // 16
         excess = self.order[:batch]
@@ -416,14 +421,8 @@ def history_octets(entries: Iterable[HistoryEntry]) -> int:
     """Return about how many bytes a causal history takes while the payload it belongs to waits."""
     octets = 0
     for entry in entries:
-        octets += HELD_OVERHEAD + utf8_length(entry.message_id)
-        if entry.sender_id:
-            octets += utf8_length(entry.sender_id)
-        if entry.retrieval_hint:
-            octets += len(entry.retrieval_hint)
+        # Each of the two is almost always ASCII: then its length is known without encoding it.
+        text = entry.message_id + (entry.sender_id or "")
+        octets += len(text) if text.isascii() else len(text.encode())
+        octets += HELD_OVERHEAD + len(entry.retrieval_hint or b"")
     return octets
-
-
-def utf8_length(text: str) -> int:
-    """Return how many bytes a text takes, without making them where that is not needed."""
-    return len(text) if text.isascii() else len(text.encode())
