@@ -103,14 +103,15 @@ def plain_size(payload: IncomingPayload) -> int:
     Of almost every payload without parity each segment came once, and there is nothing to choose.
     """
     data, count = payload.data, payload.data_count
-    if payload.parity or payload.rivals or len(data) != count or count < 2:
+    if payload.parity or payload.rivals or payload.failures or not 1 < count == len(data):
         return 0
     size, end = len(data[0]), len(data[count - 1])
     # The last one tells the chunk, or is no longer than it.
     told = chunk_of(count, payload.key.payload_bytes, count - 1, end)
     if told != size if told else end > size:
         return 0
-    return size if all([len(data[index]) == size for index in range(count - 1)]) else 0
+    sizes = {len(data[index]) for index in range(count - 1)}
+    return size if len(sizes) == 1 else 0
 
 
 def work_of(count: int, missing: int, size: int) -> int:

@@ -117,7 +117,7 @@ class IncomingPayload:
     digest: bytes
 
     def __init__(self, serial: int, key: SetKey, octets: int = 0) -> None:
-        """Begin with nothing; written out, since each message makes one: a factory for each field takes twice as long."""
+        """Begin with nothing; written out, since each message makes one and a factory a field takes twice as long."""
         self.serial = serial
         self.key = key
         self.data = {}

@@ -112,9 +112,7 @@ class MessageArchive:
         self.messages[message_id] = message
         self.octets += message.octets
         config = self.config
-        while (
-            len(self.messages) > config.max_full_messages or self.octets > config.max_full_bytes
-        ):
+        while len(self.messages) > config.max_full_messages or self.octets > config.max_full_bytes:
             self.forget((next(iter(self.messages)),))
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:

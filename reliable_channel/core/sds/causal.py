@@ -134,7 +134,7 @@ class CausalOrder:
     def was_given_up(self, message_ids: Iterable[MessageId]) -> bool:
         """Tell whether any of the ids was lost or excused: what holds it comes late."""
         lost, passing = self.lost.ids, self.passing.ids
-        return any([item in lost or item in passing for item in message_ids])
+        return any(item in lost or item in passing for item in message_ids)
 
     def is_awaited(self, message_id: MessageId) -> bool:
         """Tell whether a parked payload waits for an id."""
