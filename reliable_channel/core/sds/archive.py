@@ -9,7 +9,7 @@ Spec: LIP-109 (SDS), SDS-R participant state, augmented local history log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reliable_channel.config import SdsConfig
 from reliable_channel.core.outbox import Outbox
@@ -24,21 +24,20 @@ class ArchivedMessage:
     Attributes:
         parts: Its encoded bytes by the name of the row that holds them; in a row they are the message.
         in_store: It came from the node's store, so the store has it.
-        octets: Its size in bytes.
     """
 
     parts: dict[str, bytes]
     in_store: bool = False
-    octets: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Add its size up once."""
-        self.octets = sum(map(len, self.parts.values()))
 
     @property
     def data(self) -> bytes:
         """The encoded message."""
         return b"".join(self.parts.values())
+
+    @property
+    def octets(self) -> int:
+        """Its size in bytes."""
+        return sum(map(len, self.parts.values()))
 
 
 class MessageArchive:
@@ -111,8 +110,10 @@ class MessageArchive:
             return
         self.messages[message_id] = message
         self.octets += message.octets
-        config = self.config
-        while len(self.messages) > config.max_full_messages or self.octets > config.max_full_bytes:
+        while (
+            len(self.messages) > self.config.max_full_messages
+            or self.octets > self.config.max_full_bytes
+        ):
             self.forget((next(iter(self.messages)),))
 
     def forget(self, message_ids: Iterable[MessageId]) -> None:
