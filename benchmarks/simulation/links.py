@@ -20,7 +20,7 @@ from math import exp, log, log1p, sqrt
 from random import Random
 
 from benchmarks.simulation.scenario import START_NS, Bursts, Delays, Scenario
-from messaging_adapter.faults import MIN_HOLD_MS
+from messaging_adapter.faults import MIN_HOLD_MS, LinkFaults
 from reliable_channel.types import MS, Nanoseconds
 
 
@@ -35,7 +35,6 @@ class Link:
 
     def __init__(self, scenario: Scenario, index: int, stream: Callable[[str], Random]) -> None:
         purpose = f"link/{index}"
-        self.faults = scenario.faults
         self.draws = stream(purpose)
         self.sync_loss = scenario.sync_loss
         self.sync_draws = self.draws
@@ -48,9 +47,12 @@ class Link:
         if scenario.delays is not None:
             self.delays = DelayDraws(scenario.delays, stream(f"{purpose}/delays"))
         self.is_plain = not (self.weather or self.delays or scenario.sync_loss is not None)
-        self.lossless = scenario.faults
-        if not self.is_plain:
-            self.lossless = replace(scenario.faults, loss=0.0)
+        self.change(scenario.faults)
+
+    def change(self, faults: LinkFaults) -> None:
+        """Let other faults hold from now on."""
+        self.faults = faults
+        self.lossless = replace(faults, loss=0.0)
 
     def copies(self, now: Nanoseconds, *, is_sync: bool) -> list[Nanoseconds]:
         """Draw what becomes of the copy of one transmission.

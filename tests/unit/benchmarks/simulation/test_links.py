@@ -73,6 +73,15 @@ def test_losses_of_syncs_and_delays_leave_those_of_messages_as_they_are() -> Non
         assert (subject.copies(now, is_sync=False) == []) is lost
 
 
+@pytest.mark.parametrize("sync_loss", [None, 0.0])
+def test_faults_of_a_link_may_change(sync_loss: float | None) -> None:
+    subject = link(Scenario(faults=LinkFaults(loss=1.0, delay_ms=5), sync_loss=sync_loss))
+    assert subject.copies(START_NS, is_sync=False) == []
+    subject.change(LinkFaults(delay_ms=9))
+    assert subject.copies(START_NS, is_sync=False) == [9 * MS]
+    assert subject.copies(START_NS, is_sync=True) == [9 * MS]
+
+
 # --- Bursts ---------------------------------------------------------------------------------------
 
 
