@@ -128,6 +128,9 @@ def simulate_analyze(
             show_default=False,
         ),
     ] = None,
+    window: Annotated[
+        int, typer.Option(min=1, help="Seconds of a channel's time that make a row of results.")
+    ] = 3_600,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("simulate-analyze"),
     engine: Annotated[str, ENGINE] = "spark",
     master: Annotated[str | None, MASTER] = None,
@@ -135,7 +138,9 @@ def simulate_analyze(
     """Report what real services logged, in the same way."""
     from benchmarks.laboratory.command import run_analyze
 
-    return run_analyze(database or [], events or [], out=out, engine=engine, master=master)
+    return run_analyze(
+        database or [], events or [], window_sec=window, out=out, engine=engine, master=master
+    )
 
 
 @simulate.command("grids")

@@ -20,6 +20,7 @@ from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.grids import Grid, grid_names, load_grid
 from benchmarks.laboratory.parameters import unknown
 from reliable_channel.errors import ConfigurationError, ReliableChannelError
+from reliable_channel.types import SECOND
 
 CHANNELS: Final = 5_000
 """Of each cell, where nothing else is said."""
@@ -127,6 +128,7 @@ def run_analyze(
     databases: Sequence[str],
     events: Sequence[Path],
     *,
+    window_sec: int = 3_600,
     out: Path,
     engine: str,
     master: str | None,
@@ -136,6 +138,7 @@ def run_analyze(
     Args:
         databases: URLs of databases.
         events: Instead of them, files or folders of exported events.
+        window_sec: Of a channel's time, what one row is of, seconds.
         out: Folder of the results.
         engine: ``spark`` or ``process``.
         master: Of Spark; None is what the environment says, else this machine.
@@ -161,6 +164,7 @@ def run_analyze(
             engine=engine,
             master=master,
             tell=progress.progress_on(_console()).say,
+            window_ns=window_sec * SECOND,
         )
     _write([f"results in {out}", *reports(out)])
     return 0

@@ -106,6 +106,8 @@ class Measures:
     digest_high: int = 0
     digest_low: int = 0
     """Exclusive or of the digests of all rows."""
+    unknown: frozenset[str] = frozenset()
+    """Columns and ratios that are 0 because nobody knows them, where rows are not of trials."""
 
     @classmethod
     def empty(cls, key: str) -> Measures:

@@ -30,6 +30,16 @@ COUNTED: Final = (
 """Sums that are in every line."""
 
 
+MADE_OF: Final = {
+    "transmissions_per_segment": "overhead",
+    "bytes_per_payload_byte": "bytes",
+    "retransmissions_per_segment": "retransmissions",
+    "parity_per_segment": "parity",
+    "repairs_per_owed": "repairs",
+}
+"""Of which column or ratio numbers are, that have another name."""
+
+
 def percentile(histogram: Mapping[int, int], share: float) -> int | None:
     """Return the smallest value that so large a share does not exceed; None where there is nothing.
 
@@ -69,7 +79,7 @@ def per_segment(measures: Measures, name: str) -> float:
 
 
 def line(cell: Shown, measures: Measures) -> dict[str, Value]:
-    """Return the numbers of a cell by name; None where nothing of the kind happened."""
+    """Return the numbers of a cell by name; None where nothing of the kind happened, or nobody knows."""
     is_empty = not measures.sums["owed"]
     value, low, high = (None, None, None) if is_empty else delivery(measures)
     latencies = all_latencies(measures)
@@ -99,7 +109,8 @@ def line(cell: Shown, measures: Measures) -> dict[str, Value]:
         name: round(value, SHARE_DIGITS) if isinstance(value, float) else value
         for name, value in found.items()
     }
-    return rounded
+    unknown = {name for name in found if MADE_OF.get(name, name) in measures.unknown}
+    return rounded | dict.fromkeys(unknown)
 
 
 def _times(name: str, histogram: Mapping[int, int]) -> dict[str, Value]:
