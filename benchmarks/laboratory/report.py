@@ -337,12 +337,12 @@ def _problems(
         heads = ["cell", "channels", "the first of them", "plays it again"]
         parts.append(f'<p class="verdict bad">Some channels could not be played; they count nowhere else.</p>'
                      f"{_table(heads, rows)}")  # fmt: skip
-    elif cells:
+    elif cells and is_simulated(manifest):
         parts.append('<p class="verdict good">Every channel was played to its end.</p>')
     missing = [cell.name for cell in cells if cell.key not in measures]
     if missing:
         parts.append(f"<p>Without results: {escape('; '.join(missing))}.</p>")
-    if cells and manifest.engine in ENGINES:
+    if cells and is_simulated(manifest):
         command = escape(replay_command(out, cells[0], 0))
         parts.append(
             "<p>Any channel can be played again alone, with a trace of all it did; name the cell by name, key or "
@@ -377,14 +377,16 @@ SIMULATED: Final = (
 )
 """Of reports of simulated channels."""
 
-ENGINES: Final = ("spark", "process")
-"""What plays channels; a report of anything else is of real ones."""
+
+def is_simulated(manifest: Run) -> bool:
+    """Tell whether channels were played; those of an analysis of real traffic have a window of time."""
+    return bool(manifest.engine) and "window_sec" not in manifest.grid
 
 
 def _limits(manifest: Run, measures: Mapping[str, Measures]) -> str:
     if not any(found.channels for found in measures.values()):
         return ""
-    texts = READING + (SIMULATED if manifest.engine in ENGINES else ())
+    texts = READING + (SIMULATED if is_simulated(manifest) else ())
     return "<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>"
 
 

@@ -188,13 +188,16 @@ def test_problems_name_the_command_that_plays_the_channel(tmp_path: Path) -> Non
 def test_real_traffic_has_no_forms_no_checks_and_nothing_to_replay() -> None:
     cells = tuple(Place(name, (("channel", name),)) for name in ("cranes", "quays"))
     measures = {name: measures_of(name, channels=1, delivered=990) for name in ("cranes", "quays")}
-    text = page(Path("out"), run(engine="", digest=""), Grid(cells=cells), measures, [])
+    text = page(
+        Path("out"), run(grid={"window_sec": 3_600}, digest=""), Grid(cells=cells), measures, []
+    )
     assert "What was delivered" in text
     assert 'id="checks"' not in text
     assert "cranes" in section(text, "answers")
     assert "closed form" not in text
     assert "simulate replay" not in text
     assert "Not modelled" not in text
+    assert "played" not in text
 
 
 def test_texts_of_people_are_escaped() -> None:
