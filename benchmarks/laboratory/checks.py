@@ -330,6 +330,20 @@ def through_limiter(it: Subject) -> Iterator[Check]:
     yield it.mean("mean wait of the last segment, ms", mean, queue)
 
 
+def seen(it: Subject) -> Iterator[Check]:
+    """Form 9: of the messages, how many are reported lost.
+
+    Neighbours are seen by the same messages, so up to a loss of a half their number varies less than if they were
+    independent, as which they are counted.
+    """
+    loss = theory.segment_loss(it.loss, it.retransmissions)
+    size = it.scenario.sds.causal_history_size
+    expected = theory.seen_losses(loss, it.scenario.messages, size)
+    count = it.measures.sums["messages"]
+    statement = "share of messages that are lost and seen to be"
+    yield it.share(statement, expected, it.measures.sums["lost"], count, count)
+
+
 FORMS: Final[dict[str, Callable[[Subject], Iterator[Check]]]] = {
     "1": to_one,
     "1b": to_all,
@@ -340,5 +354,6 @@ FORMS: Final[dict[str, Callable[[Subject], Iterator[Check]]]] = {
     "6": with_parity,
     "7": through_bursts,
     "8": through_limiter,
+    "9": seen,
 }
 """By the value of the label ``theory``."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.laboratory.measures import RatioSums
+if TYPE_CHECKING:
+    from benchmarks.laboratory.measures import RatioSums
 
 NORMAL: Final = NormalDist()
 

@@ -3,7 +3,8 @@
 Every form is a function of plain numbers. Forms 1 to 8 hold in the degenerate mode alone: each received copy is
 acknowledged by itself, and the acknowledgement is back, or lost, before the next try; messages are far apart; there is
 no store, no repair, no filter. Elsewhere they are curves to compare with. What each needs of the settings is said with
-it, and `checks` says where the shipped grid has them.
+it, and ``grids/theory.toml`` has them. Two can hold nowhere: form 6 with parity sent again, which no machine does, and
+form 7 in steps, as the network's time is continuous; the form in time is its limit.
 
 Losses are computed before deliveries, so that both are exact where the other is next to 1. It must not know grids,
 measures or machines, and draws nothing: constants of the machine are stated here again, so that a change of the
@@ -354,3 +355,20 @@ def false_positives(hashes: int, items: int, bits: int) -> float:
 def unseen_loss(loss: float, messages: int) -> float:
     """Form 9: probability that none of H messages arrives that would name a lost one, p^H."""
     return _share("loss", loss) ** _count("messages", messages)
+
+
+def seen_losses(loss: float, messages: int, history: int) -> float:
+    """Form 9, ours: the share of messages that are lost, and that a later one which arrives names.
+
+    Of one sender's messages, far apart, each names those before it, as many as a causal history has: H is its size, and
+    less at the end.
+
+    Args:
+        loss: Of a message after all its tries, for which `segment_loss` is.
+        messages: Sent in all; at least 1.
+        history: Ids in a causal history.
+    """
+    count = _count("messages", messages, 1)
+    size = _count("history", history, 1)
+    seen = (1.0 - unseen_loss(loss, min(size, later)) for later in range(count))
+    return loss * math.fsum(seen) / count

@@ -30,7 +30,7 @@ SEED: Final = 20_261_121
 
 PLAYED: Final = {
     "1 retransmissions=0 loss=0.3": 200,
-    "1 retransmissions=2 loss=0.5": 250,
+    "1 retransmissions=2 loss=0.5": 200,
     "1b three": 240,
     "2 payload_bytes=256": 100,
     "3 sync_loss=0.2": 200,
@@ -39,9 +39,10 @@ PLAYED: Final = {
     "5 three": 240,
     "6 retransmissions=1": 40,
     "6 leopard": 60,
-    "7 burst=100.0": 250,
+    "7 burst=100.0": 200,
     "8 budget=9": 60,
     "8 budget=10": 60,
+    "9 history=2": 120,
 }
 """Cells of the grid, and channels of each: some 30 s of CPU in all. A full run has 5,000 of every cell."""
 
@@ -95,6 +96,7 @@ BROKEN: Final[dict[str, tuple[Mapping[str, Any], int]]] = {
     "6 leopard": ({"segmentation.parity_rate": 0.0}, 16),
     "6 retransmissions=1": ({"node.transmit_ms": 0.0}, 16),
     "7 burst=100.0": ({"bursts.burst_ms": 400.0}, 40),
+    "9 history=2": ({"sds.causal_history_size": 1}, 40),
     "8 budget=10": ({"rate_limit.messages_per_epoch": 6}, 3),
 }
 """What is changed without the checks being told, and how many channels show it."""

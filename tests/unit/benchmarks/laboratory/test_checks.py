@@ -100,6 +100,10 @@ def drawn(cell: Cell, seed: int = 1) -> Measures:
             low, high = theory.limiter_wait(data, limit.messages_per_epoch, limit.epoch_period_sec)
             waits = random.uniform(low * 1000, high * 1000, CHANNELS)
             measures.queue = dict(Counter(three_digits(int(wait)) for wait in waits))
+        case "9":
+            size = scenario.sds.causal_history_size
+            seen = theory.seen_losses(loss ** (rounds + 1), messages, size)
+            measures.sums["lost"] = int(random.binomial(messages * CHANNELS, seen))
     return measures
 
 
@@ -146,6 +150,7 @@ BROKEN: Final[dict[str, Callable[[Cell], Cell]]] = {
     "5 eight": lambda cell: changed(cell, sync_loss=0.15),
     "6 retransmissions=1": lambda cell: changed(cell, faults__loss=0.42),
     "7 burst=100.0": lambda cell: changed(cell, bursts__burst_ms=130.0),
+    "9 history=2": lambda cell: changed(cell, sds__causal_history_size=3),
     "8 budget=9": lambda cell: changed(cell, rate_limit__messages_per_epoch=6),
 }
 

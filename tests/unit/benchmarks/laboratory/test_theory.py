@@ -298,6 +298,16 @@ def test_a_loss_that_nobody_sees() -> None:
     assert theory.unseen_loss(0.1, 0) == 1.0
 
 
+@pytest.mark.parametrize("history", [1, 2, 9])
+def test_losses_that_later_messages_name(history: int) -> None:
+    expected = sum(
+        chance * (lost[place] and not all(lost[place + 1 : place + 1 + history]))
+        for lost, chance in patterns(5, 0.4)
+        for place in range(5)
+    )
+    assert theory.seen_losses(0.4, 5, history) == pytest.approx(expected / 5)
+
+
 # -- ranges -----------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +333,8 @@ REFUSED: Final[tuple[tuple[Callable[[], float], str], ...]] = (
     (lambda: theory.queue_wait(1, 0, 1.0), "budget must be a whole number of 1"),
     (lambda: theory.queue_wait(1, 1, 0.0), "epoch must be above 0"),
     (lambda: theory.false_positives(0, 1, 8), "hashes must be a whole number of 1"),
+    (lambda: theory.seen_losses(0.1, 0, 1), "messages must be a whole number of 1"),
+    (lambda: theory.seen_losses(0.1, 1, 0), "history must be a whole number of 1"),
     (lambda: theory.unseen_loss(0.1, -1), "messages must be a whole number of 0"),
 )
 
