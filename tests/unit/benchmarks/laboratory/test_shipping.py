@@ -18,7 +18,7 @@ ours = {n: m for n, m in sys.modules.items()
         if n.partition(".")[0] in ("api", "benchmarks", "messaging_adapter", "persistence", "reliable_channel")}
 print(*sorted({name.partition(".")[0] for name in ours}))
 print(*[m.__file__ for m in ours.values() if not (m.__file__ or "").startswith(sys.argv[1])])
-print(*[n for n, m in ours.items() if not (m.__cached__ or m.__file__).endswith(".pyc")])
+print(*[n for n, m in ours.items() if not (m.__file__ or "").endswith(".pyc")])
 """
 
 

@@ -108,11 +108,18 @@ def test_a_master_that_is_not_there_is_named(url: str, what: str) -> None:
     Master("yarn").check()
 
 
-def test_loggers_speak_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_loggers_speak_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = logging.getLogger()
+    place = "/packages/py4j/clientserver.py"
+    record = root.makeRecord("root", logging.ERROR, place, 1, "interrupted", (), None)
     with quiet(tmp_path / "log"):
         logging.getLogger("py4j.clientserver").error("a line")
+        root.handle(record)
+        root.error("ours")
     assert (tmp_path / "log").read_text() == "a line\n"
-    assert capfd.readouterr() == ("", "")
+    assert caplog.messages == ["ours"]
+    root.handle(record)
+    assert caplog.messages == ["ours", "interrupted"]
     assert logging.getLogger("py4j").propagate
 
 

@@ -36,6 +36,8 @@ def test_rows_are_summed_up_as_written(tmp_path: Path, key: str) -> None:
 
 def test_a_cell_is_replaced(tmp_path: Path) -> None:
     write(tmp_path, [trial("aa", 0), trial("aa", 1)])
+    file = folder_of(tmp_path, "aa") / "part-00000.parquet"
+    file.rename(file.with_name("part-00007-of-another-engine.parquet"))
     write(tmp_path, [trial("aa", 0)])
     assert sums_of(tmp_path, "aa").rows == 1
 
