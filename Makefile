@@ -7,12 +7,14 @@
 
 PYTHON ?= python3
 VENV := .venv
+comma := ,
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
 
 # What the tests need beyond the package. `spark` is a download of 450 MB and needs Java 17 or later: it joins
-# this list with the first test that uses it, where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it.
-TEST_EXTRAS := dev,postgres
+# this list where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it; elsewhere its tests skip.
+java_found := $(shell { test "$$RELIABLE_CHANNEL_REQUIRE_ALL" = 1 || "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version; } >/dev/null 2>&1 && echo yes)
+TEST_EXTRAS := dev,postgres$(if $(java_found),$(comma)spark)
 
 # The published JavaScript implementation of SDS, which tests/interop talks to. Without Node.js and npm, or when
 # the packages cannot be had, everything else goes on, and those tests skip.
@@ -101,7 +103,13 @@ $(VENV)/.installed: $(PY) pyproject.toml reliable_channel/_version.py
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.installed-tests: $(PY) pyproject.toml reliable_channel/_version.py Makefile
+# Its name has the extras, so that they are installed when Java has come.
+EXTRAS_STAMP := $(VENV)/.extras-$(subst $(comma),-,$(TEST_EXTRAS))
+$(EXTRAS_STAMP): $(PY)
+	@rm -f $(VENV)/.extras-*
+	@touch $@
+
+$(VENV)/.installed-tests: $(PY) $(EXTRAS_STAMP) pyproject.toml reliable_channel/_version.py Makefile
 	@echo "Installing the package and what its tests need into $(VENV) ..."
 	@$(PIP) install --editable ".[$(TEST_EXTRAS)]"
 	@touch $@ $(VENV)/.installed

@@ -280,6 +280,45 @@ def show_peer() -> None:
     Console().print(table)
 
 
+def show_laboratory() -> None:
+    """Print how fast the loss laboratory plays, and what Spark adds to a pool of processes."""
+    from benchmarks import laboratory_speed as speed  # needs the extra spark
+    from benchmarks.laboratory.process_engine import cores_here
+
+    cores = cores_here()
+    found = speed.compare(speed.CHANNELS, speed.ROUNDS, cores)
+    table = Table(
+        title=f"{speed.CHANNELS:,} channels of two participants, {cores} cores, in turns; seconds",
+        caption="start: until the first small wave is played; CPU: of all processes",
+    )
+    titles = ("start", "wall", "CPU", "trials", "channels a second and core")
+    table.add_column("engine")
+    for title in (*titles, "wall, times the pool's", "CPU, times the pool's"):
+        table.add_column(title, justify="right")
+    pool = found.plays["process"]
+    for name, plays in found.plays.items():
+        for other, play in zip(pool, plays, strict=True):
+            table.add_row(
+                name,
+                f"{found.starts[name]:.1f}",
+                f"{play.wall:.1f}",
+                f"{play.cpu:.1f}",
+                f"{play.trials:.1f}",
+                f"{speed.CHANNELS / max(play.cpu, 1e-9):.0f}",
+                f"{play.wall / other.wall:.2f}",
+                f"{play.cpu / max(other.cpu, 1e-9):.2f}",
+            )
+    Console().print(table)
+    text = f"Plain trial: {speed.rate():.0f} channels a second and core"
+    Console().print(text, soft_wrap=True, highlight=False)
+    for name in found.plays:
+        peaks = [speed.peak_of_parent(name, size, cores) for size in speed.MEMORY_CHANNELS]
+        sizes = ", ".join(f"{peak / 1e6:.0f} MB" for peak in peaks)
+        counts = " and ".join(f"{size:,}" for size in speed.MEMORY_CHANNELS)
+        line = f"Most memory of the parent, {name}, at {counts} channels: {sizes}"
+        Console().print(line, soft_wrap=True, highlight=False)
+
+
 BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "machine": show_machine,
     "peer": show_peer,
@@ -290,6 +329,7 @@ BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "sync": show_sync,
     "durable": show_durable,
     "service": show_service,
+    "laboratory": show_laboratory,
 }
 """What there is, by the name on the command line."""
 

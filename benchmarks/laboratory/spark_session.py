@@ -194,6 +194,8 @@ def quiet(log: Path) -> Iterator[IO[str]]:
     """Send what Spark's Python loggers say to the log, and give the file."""
     with log.open("a", encoding="utf-8") as file:
         handler = logging.StreamHandler(file)
+        root = logging.getLogger()
+        root.addFilter(_not_of_py4j)
         loggers = [logging.getLogger(name) for name in LOGGERS]
         before = [(logger, logger.propagate) for logger in loggers]
         for logger in loggers:
@@ -202,9 +204,15 @@ def quiet(log: Path) -> Iterator[IO[str]]:
         try:
             yield file
         finally:
+            root.removeFilter(_not_of_py4j)
             for logger, propagate in before:
                 logger.removeHandler(handler)
                 logger.propagate = propagate
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Keep out what py4j says in nobody's name: that Ctrl-C met it while it talked to Java."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager

@@ -97,11 +97,14 @@ def sums_of(out: Path, key: str) -> Sums:
     """
     columns = ["channel", "problem", "digest_high", "digest_low", "cpu_us"]
     rows = problems = cpu = high = low = 0
-    channels: set[int] = set()
+    seen = np.zeros(0, dtype=np.bool_)  # by number of the channel
     try:
         for batch in dataset(out, [key]).to_batches(columns=columns):
             rows += batch.num_rows
-            channels.update(batch.column("channel").to_pylist())
+            numbers = batch.column("channel").to_numpy()
+            missing = int(numbers.max(initial=-1)) + 1 - len(seen)
+            seen = np.pad(seen, (0, max(missing, 0)))
+            seen[numbers] = True
             problems += sum(text != "" for text in batch.column("problem").to_pylist())
             cpu += int(np.sum(batch.column("cpu_us").to_numpy()))
             high ^= _xor(batch.column("digest_high"))
@@ -111,7 +114,7 @@ def sums_of(out: Path, key: str) -> Sums:
         raise LaboratoryError(text) from error
     return Sums(
         rows=rows,
-        distinct=len(channels),
+        distinct=int(seen.sum()),
         problems=problems,
         digest_high=high,
         digest_low=low,
