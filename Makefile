@@ -12,7 +12,7 @@ PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
 
 # What the tests need beyond the package. `spark` is a download of 450 MB and needs Java 17 or later: it joins
 # this list with the first test that uses it, where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it.
-TEST_EXTRAS := dev,postgres
+TEST_EXTRAS := dev,fast,postgres
 
 # The published JavaScript implementation of SDS, which tests/interop talks to. Without Node.js and npm, or when
 # the packages cannot be had, everything else goes on, and those tests skip.

@@ -224,21 +224,20 @@ class Segmenter:
         Raises:
             MessageTooLargeError: It needs more segments than a payload may have.
         """
-        plan = self.plan(len(payload))
-        digest = keccak256(payload)
-        return [
-            SegmentMessage(
-                entire_message_hash=digest,
-                data_segment_index=index,
-                data_segment_count=plan.data_count,
-                payload=payload[index * plan.chunk_bytes : (index + 1) * plan.chunk_bytes],
-                parity_segment_count=plan.parity_count,
-                original_payload_length=len(payload),
-                parity_code=1 if plan.parity_count and self.config.parity_code == "reedsolo" else 0,
-                wrap_time_ns=wrap_time_ns,
-            ).encode()
-            for index in range(plan.data_count)
-        ]
+        plan, octets = self.plan(len(payload)), len(payload)
+        first = SegmentMessage(
+            entire_message_hash=keccak256(payload),
+            data_segment_count=plan.data_count,
+            payload=payload if plan.data_count == 1 else b"",
+            parity_segment_count=plan.parity_count,
+            original_payload_length=octets,
+            parity_code=1 if plan.parity_count and self.config.parity_code == "reedsolo" else 0,
+            wrap_time_ns=wrap_time_ns,
+        )
+        if plan.data_count == 1:
+            return [first.encode()]
+        view, chunk = memoryview(payload), plan.chunk_bytes
+        return first.encode_each([view[at : at + chunk] for at in range(0, octets, chunk)])
 
     def add_parity(self, contents: list[bytes]) -> list[bytes]:
         """Return the encoded parity segments that go with data segments, in order; most often none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
-from reliable_channel.core.hashing import keccak256_parts
+from reliable_channel.core.hashing import keccak256, keccak256_parts
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.archive import MessageArchive
 from reliable_channel.core.sds.debt import AckDebt
@@ -155,5 +155,5 @@ def salted_id(sender_id: ParticipantId, wrap_time_ns: Nanoseconds, content: byte
     Spec: LIP-173, MessageId; the seed specification for the form without salt.
     """
     if not wrap_time_ns:
-        return keccak256_parts(content).hex()
-    return keccak256_parts(sender_id.encode(), str(wrap_time_ns).encode(), content).hex()
+        return keccak256(content).hex()
+    return keccak256_parts(f"{sender_id}{wrap_time_ns}".encode(), content).hex()

@@ -13,11 +13,10 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
-from google.protobuf.message import EncodeError
-
 from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
 from reliable_channel.core.wire.protobuf import check_wire_types, parse, read
+from reliable_channel.core.wire.writing import ONE_BYTE, delimited, size, text_field, varint
 
 CONTENT_TAG: Final = b"\xa2\x01"
 """Field 20, length-delimited: (20 << 3 | 2) as a varint."""
@@ -51,15 +50,15 @@ class HistoryEntry:
             ValueError: A text is not encodable as UTF-8.
         """
         try:
-            raw = sds_pb2.HistoryEntry(
-                message_id=self.message_id,
-                retrieval_hint=self.retrieval_hint,
-                sender_id=self.sender_id,
-            )
-            return raw.SerializeToString()
-        except (ValueError, EncodeError) as error:
+            data = text_field(b"\n", self.message_id)
+            if self.retrieval_hint is not None:
+                data += delimited(b"\x12", self.retrieval_hint)
+            if self.sender_id is not None:
+                data += delimited(b"\x1a", self.sender_id.encode())
+        except ValueError as error:
             problem = f"HistoryEntry cannot be encoded: {error}"
             raise ValueError(problem) from error
+        return data
 
     @classmethod
     def decode(cls, data: bytes) -> HistoryEntry:
@@ -107,29 +106,23 @@ class SdsMessage:
             ValueError: The Lamport time is out of range, or a text is not encodable as UTF-8.
         """
         try:
-            raw = sds_pb2.SdsMessage(
-                sender_id=self.sender_id,
-                message_id=self.message_id,
-                channel_id=self.channel_id,
-                lamport_timestamp=self.lamport_timestamp,
-                bloom_filter=self.bloom_filter,
-                content=self.content,
-            )
-            # add() builds an entry in place; handing entries to the constructor copies each.
+            parts = [
+                text_field(b"\n", self.sender_id),
+                text_field(b"\x12", self.message_id),
+                text_field(b"\x1a", self.channel_id),
+            ]
+            if self.lamport_timestamp is not None:
+                parts += (b"\x50", varint(self.lamport_timestamp))
             for entry in self.causal_history:
-                raw.causal_history.add(
-                    message_id=entry.message_id,
-                    retrieval_hint=entry.retrieval_hint,
-                    sender_id=entry.sender_id,
-                )
+                parts.append(entry_field(b"\x5a", entry))
+            if self.bloom_filter is not None:
+                parts += (b"\x62", size(len(self.bloom_filter)), self.bloom_filter)
             for entry in self.repair_request:
-                raw.repair_request.add(
-                    message_id=entry.message_id,
-                    retrieval_hint=entry.retrieval_hint,
-                    sender_id=entry.sender_id,
-                )
-            return raw.SerializeToString()
-        except (ValueError, EncodeError) as error:
+                parts.append(entry_field(b"\x6a", entry))
+            if self.content is not None:
+                parts += (CONTENT_TAG, size(len(self.content)), self.content)
+            return b"".join(parts)
+        except ValueError as error:
             problem = f"SdsMessage cannot be encoded: {error}"
             raise ValueError(problem) from error
 
@@ -174,13 +167,25 @@ def content_suffix(content: bytes) -> bytes:
     Args:
         content: The content; when empty, the field is set and empty, not absent.
     """
-    length = len(content)
-    varint = bytearray()
-    while length > 0x7F:
-        varint.append(length & 0x7F | 0x80)
-        length >>= 7
-    varint.append(length)
-    return b"".join((CONTENT_TAG, varint, content))
+    return b"".join((CONTENT_TAG, size(len(content)), content))
+
+
+def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:
+    """Return a field that holds an entry.
+
+    Raises:
+        ValueError: A text is not encodable as UTF-8.
+    """
+    hint, sender_id = entry.retrieval_hint, entry.sender_id
+    if hint is not None and sender_id is not None:
+        # As almost all are: three fields, all of them short, made in one step.
+        message, sender = entry.message_id.encode(), sender_id.encode()
+        octets = len(message) + len(hint) + len(sender) + 6
+        if octets < ONE_BYTE and message:
+            return b"%b%c\n%c%b\x12%c%b\x1a%c%b" % (
+                tag, octets, len(message), message, len(hint), hint, len(sender), sender,
+            )  # fmt: skip
+    return delimited(tag, entry.encode())
 
 
 def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
