@@ -8,9 +8,10 @@ Spec: LIP-243 (Segmentation); RELIABLE-CHANNEL-API, Outgoing message processing,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from reliable_channel import values
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core import reed_solomon
 from reliable_channel.core.hashing import keccak256
@@ -52,7 +53,7 @@ _RATE_SCALE: Final = 1_000_000
 _MAX_UINT64: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class SegmentPlan:
     """How one payload is cut.
 
@@ -203,14 +204,22 @@ class Segmenter:
             count -= 1
         return count
 
-    def plan(self, payload_bytes: int) -> SegmentPlan:
-        """Return how a payload of so many bytes is cut.
+    def check_size(self, payload_bytes: int) -> None:
+        """Refuse a payload of so many bytes if it cannot be cut.
 
         Raises:
             MessageTooLargeError: It needs more segments than a payload may have.
         """
         if payload_bytes > self.max_payload_bytes:
             raise MessageTooLargeError(payload_bytes, self.max_payload_bytes)
+
+    def plan(self, payload_bytes: int) -> SegmentPlan:
+        """Return how a payload of so many bytes is cut.
+
+        Raises:
+            MessageTooLargeError: It needs more segments than a payload may have.
+        """
+        self.check_size(payload_bytes)
         count = -(-payload_bytes // self.chunk_bytes)
         return SegmentPlan(self.chunk_bytes, count, self.parity_count(count))
 

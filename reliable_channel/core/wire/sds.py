@@ -16,7 +16,7 @@ from typing import Final
 from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
 from reliable_channel.core.wire.protobuf import check_wire_types, parse, read
-from reliable_channel.core.wire.writing import ONE_BYTE, delimited, size, text_field, varint
+from reliable_channel.core.wire.writing import ONE_BYTE, delimited, size, varint
 
 CONTENT_TAG: Final = b"\xa2\x01"
 """Field 20, length-delimited: (20 << 3 | 2) as a varint."""
@@ -50,7 +50,7 @@ class HistoryEntry:
             ValueError: A text is not encodable as UTF-8.
         """
         try:
-            data = text_field(b"\n", self.message_id)
+            data = delimited(b"\n", self.message_id.encode()) if self.message_id else b""
             if self.retrieval_hint is not None:
                 data += delimited(b"\x12", self.retrieval_hint)
             if self.sender_id is not None:
@@ -106,11 +106,7 @@ class SdsMessage:
             ValueError: The Lamport time is out of range, or a text is not encodable as UTF-8.
         """
         try:
-            parts = [
-                text_field(b"\n", self.sender_id),
-                text_field(b"\x12", self.message_id),
-                text_field(b"\x1a", self.channel_id),
-            ]
+            parts = [names_field(self.sender_id, self.message_id, self.channel_id)]
             if self.lamport_timestamp is not None:
                 parts += (b"\x50", varint(self.lamport_timestamp))
             for entry in self.causal_history:
@@ -168,6 +164,23 @@ def content_suffix(content: bytes) -> bytes:
         content: The content; when empty, the field is set and empty, not absent.
     """
     return b"".join((CONTENT_TAG, size(len(content)), content))
+
+
+def names_field(sender_id: str, message_id: str, channel_id: str) -> bytes:
+    """Return the first three fields of a message.
+
+    Raises:
+        ValueError: A text is not encodable as UTF-8.
+    """
+    sender, message, channel = sender_id.encode(), message_id.encode(), channel_id.encode()
+    lengths = len(sender), len(message), len(channel)
+    if min(lengths) > 0 and max(lengths) < ONE_BYTE:
+        # As almost all are: made in one step.
+        return b"\n%c%b\x12%c%b\x1a%c%b" % (
+            lengths[0], sender, lengths[1], message, lengths[2], channel,
+        )  # fmt: skip
+    tagged = zip((b"\n", b"\x12", b"\x1a"), (sender, message, channel), strict=True)
+    return b"".join([delimited(tag, name) for tag, name in tagged if name])
 
 
 def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:

@@ -52,16 +52,3 @@ def delimited(tag: bytes, data: bytes) -> bytes:
     if octets < ONE_BYTE:
         return b"%b%c%b" % (tag, octets, data)
     return b"".join((tag, size(octets), data))
-
-
-def text_field(tag: bytes, text: str) -> bytes:
-    """Return a plain field that holds text; nothing where it is empty.
-
-    Args:
-        tag: Number and wire type of the field, encoded.
-        text: Its value.
-
-    Raises:
-        ValueError: The text is not encodable as UTF-8.
-    """
-    return delimited(tag, text.encode()) if text else b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_channel.core.wire.writing import delimited, size, text_field, varint
+from reliable_channel.core.wire.writing import delimited, size, varint
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,3 @@ def test_a_number_that_does_not_fit_is_refused(number: int) -> None:
 def test_bytes_follow_their_tag_and_length(octets: int, length: bytes) -> None:
     data = b"d" * octets
     assert delimited(b"\xa2\x01", data) == b"\xa2\x01" + length + data
-
-
-def test_empty_text_is_absent_and_other_text_is_utf8() -> None:
-    assert text_field(b"\x0a", "") == b""
-    assert text_field(b"\x0a", "é") == b"\x0a\x02\xc3\xa9"
-    with pytest.raises(ValueError, match="surrogates"):
-        text_field(b"\x0a", "\ud800")
