@@ -181,7 +181,8 @@ async def measure(bloom_capacity: int, octets: int = OCTETS, rounds: int = ROUND
             channels.append(await stack.enter_async_context(channel))
         for number in range(rounds + 1):
             found = floor.run()
-            seconds, segments = await carry(*channels, generator.randbytes(octets))
+            sender, receiver = channels
+            seconds, segments = await carry(sender, receiver, generator.randbytes(octets))
             if number:
                 passes.append(found)
                 pipeline.append(seconds)
