@@ -8,7 +8,6 @@ Spec: LIP-109 (SDS), wire format; SDS-R, repair requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Final
@@ -136,20 +135,21 @@ class SdsMessage:
         """
         raw = read(sds_pb2.SdsMessage, data)
         bloom_filter, content = raw.bloom_filter, raw.content
+        # Copied once: each look at an entry makes an object for it.
         most = None if max_entries is None else max_entries + 1
-        if most is None or max(len(raw.causal_history), len(raw.repair_request)) < most:
+        history, requests = raw.causal_history[:most], raw.repair_request[:most]
+        if most is None or max(len(history), len(requests)) < most:
             bulk = len(bloom_filter) + len(content)
-            inside = (*raw.causal_history, *raw.repair_request)
-            check_wire_types(raw, data, bulk=bulk, inside=inside)
+            check_wire_types(raw, data, bulk=bulk, inside=history + requests)
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
             raw.sender_id,
             raw.message_id,
             raw.channel_id,
             raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
-            history_entries_of(raw.causal_history, most),
+            tuple([history_entry_of(entry) for entry in history]),
             bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
-            history_entries_of(raw.repair_request, most),
+            tuple([history_entry_of(entry) for entry in requests]),
             content or (b"" if raw.HasField("content") else None),
         )
 
@@ -208,12 +208,3 @@ def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
         raw.retrieval_hint or (b"" if raw.HasField("retrieval_hint") else None),
         raw.sender_id or ("" if raw.HasField("sender_id") else None),
     )
-
-
-def history_entries_of(
-    raw: Sequence[sds_pb2.HistoryEntry], most: int | None
-) -> tuple[HistoryEntry, ...]:
-    """Return the values of decoded protobuf entries, in their order; of so many at most."""
-    if not raw:
-        return ()
-    return tuple([history_entry_of(entry) for entry in (raw if most is None else raw[:most])])
