@@ -190,14 +190,20 @@ def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:
         ValueError: A text is not encodable as UTF-8.
     """
     hint, sender_id = entry.retrieval_hint, entry.sender_id
-    if hint is not None and sender_id is not None:
-        # As almost all are: three fields, all of them short, made in one step.
+    if entry.message_id and sender_id is not None:
+        # As almost all are: all fields short, made in one step.
         message, sender = entry.message_id.encode(), sender_id.encode()
-        octets = len(message) + len(hint) + len(sender) + 6
-        if octets < ONE_BYTE and message:
-            return b"%b%c\n%c%b\x12%c%b\x1a%c%b" % (
-                tag, octets, len(message), message, len(hint), hint, len(sender), sender,
-            )  # fmt: skip
+        octets, senders = len(message), len(sender)
+        if octets < ONE_BYTE and senders < ONE_BYTE:
+            if hint is None:
+                length = size(octets + senders + 4)
+                return b"%b%b\n%c%b\x1a%c%b" % (tag, length, octets, message, senders, sender)
+            hints = len(hint)
+            if hints < ONE_BYTE:
+                length = size(octets + hints + senders + 6)
+                return b"%b%b\n%c%b\x12%c%b\x1a%c%b" % (
+                    tag, length, octets, message, hints, hint, senders, sender,
+                )  # fmt: skip
     return delimited(tag, entry.encode())
 
 
