@@ -14,7 +14,7 @@ PIP := $(PY) -m pip -qq --no-input --disable-pip-version-check
 # What the tests need beyond the package. `spark` is a download of 450 MB and needs Java 17 or later: it joins
 # this list where Java is found or RELIABLE_CHANNEL_REQUIRE_ALL=1 asks for it; elsewhere its tests skip.
 java_found := $(shell { test "$$RELIABLE_CHANNEL_REQUIRE_ALL" = 1 || "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version; } >/dev/null 2>&1 && echo yes)
-TEST_EXTRAS := dev,postgres$(if $(java_found),$(comma)spark)
+TEST_EXTRAS := dev,fast,postgres$(if $(java_found),$(comma)spark)
 
 # The published JavaScript implementation of SDS, which tests/interop talks to. Without Node.js and npm, or when
 # the packages cannot be had, everything else goes on, and those tests skip.

@@ -21,6 +21,7 @@ from benchmarks import (
     machine_speed,
     opening_speed,
     parity_saving,
+    payload_speed,
     peer_speed,
     reed_solomon_speed,
     segmentation_speed,
@@ -136,6 +137,27 @@ def show_segmentation() -> None:
                 for work in segmentation_speed.WORKS
                 for text in (f"{speed.rates[work]:,.0f}", str(speed.shares[work]))
             ),
+        )
+    Console().print(table)
+
+
+def show_payload() -> None:
+    """Print how fast a large payload goes all the way, beside the hashes and ciphers that it cannot do without."""
+    octets = payload_speed.OCTETS
+    table = Table(
+        title=f"{octets / 1e6:g} MB all the way, MB a CPU second; share of the floor: median (smallest-largest)",
+        caption="floor: all passes together",
+    )
+    for title in ("filter for", "segments", *payload_speed.PASSES, "floor", "pipeline", "share"):
+        table.add_column(title, justify="right")
+    for capacity in payload_speed.BLOOM_CAPACITIES:
+        speed = asyncio.run(payload_speed.measure(capacity, octets, payload_speed.ROUNDS))
+        rates = (*speed.passes.values(), speed.floor_rate, speed.rate)
+        table.add_row(
+            f"{capacity:,}",
+            str(speed.segments),
+            *(f"{rate:,.0f}" for rate in rates),
+            str(speed.share),
         )
     Console().print(table)
 
@@ -324,6 +346,7 @@ BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
     "peer": show_peer,
     "codes": show_reed_solomon,
     "segmentation": show_segmentation,
+    "payload": show_payload,
     "harm": show_harm,
     "saving": show_saving,
     "sync": show_sync,
@@ -333,7 +356,7 @@ BENCHMARKS: Final[dict[str, Callable[[], None]]] = {
 }
 """What there is, by the name on the command line."""
 
-QUICK: Final = ("machine", "codes", "segmentation", "harm")
+QUICK: Final = ("machine", "codes", "segmentation", "payload", "harm")
 """What takes seconds."""
 
 

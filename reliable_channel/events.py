@@ -198,16 +198,17 @@ def _detail(name: str, *values: object) -> str:
 
 def event_to_record(event: ChannelEvent) -> EventRecord:
     """Return the row of the event log that holds this event."""
-    others = [getattr(event, name) for name in _DETAILS[event.name]]
+    name = event.name
+    others = _DETAILS[name]
     return EventRecord(
         sequence=event.sequence,
-        name=event.name,
+        name=name,
         time_ns=event.time_ns,
         request_id=getattr(event, "request_id", None),
         message_id=getattr(event, "message_id", None),
         sender_id=getattr(event, "sender_id", None),
         payload=getattr(event, "message", None),
-        detail=_detail(event.name, *others),
+        detail=_detail(name, *[getattr(event, item) for item in others]) if others else "",
     )
 
 

@@ -24,6 +24,9 @@ from reliable_channel.types import MessageId, Nanoseconds, RequestId
 
 QUEUE_TIMER: Final = ("queue", "")
 
+UNCOUNTED: Final = Admission(0, 0)
+"""Of what goes out where nothing limits the rate."""
+
 
 @dataclass(slots=True, eq=False)
 class SyncTurn:
@@ -127,6 +130,17 @@ class DispatchQueue:
         """
         if len(self.in_flight) >= self.window:
             return None
+        for traffic, queue in self.queues.items():
+            if queue:
+                if self.budget.enabled:
+                    return self.next_admitted(now)
+                segment_id, turn = queue.popitem(last=False)
+                flight = self.in_flight[segment_id] = InFlight(turn, traffic, UNCOUNTED)
+                return segment_id, flight
+        return None
+
+    def next_admitted(self, now: Nanoseconds) -> tuple[RequestId, InFlight] | None:
+        """Return what may go out now where the rate is limited: the same as ``next_turn``."""
         tries: list[Nanoseconds] = []
         for traffic, queue in self.queues.items():
             if not queue:
@@ -137,10 +151,9 @@ class DispatchQueue:
                 tries.append(self.budget.next_admission(traffic, now, jitter))
                 continue
             segment_id, turn = queue.popitem(last=False)
-            if self.budget.enabled:
-                self.record_ledger()
-                if not queue:
-                    self.budget.set_waiting(traffic, None)
+            self.record_ledger()
+            if not queue:
+                self.budget.set_waiting(traffic, None)
             flight = self.in_flight[segment_id] = InFlight(turn, traffic, admission)
             self.timers.cancel(QUEUE_TIMER)
             return segment_id, flight
@@ -150,7 +163,7 @@ class DispatchQueue:
 
     def expiry(self, now: Nanoseconds) -> Nanoseconds:
         """Return when a message that has its turn now may not go out any more; 0 is never."""
-        return self.budget.epoch_end(now) or 0
+        return (self.budget.epoch_end(now) or 0) if self.budget.enabled else 0
 
     def landed(
         self, segment_id: RequestId, now: Nanoseconds, *, certain_failure: bool = False

@@ -10,11 +10,29 @@ from __future__ import annotations
 from typing import Final
 
 from Crypto.Hash import keccak
+from eth_hash.abc import BackendAPI
 
-# The backend is named: eth_hash.auto would pick one by an environment variable, on first use.
+# Backends are named: eth_hash.auto would pick one by an environment variable, on first use.
 from eth_hash.backends.pycryptodome import CryptodomeBackend
 
-BACKEND: Final = CryptodomeBackend()
+LARGE: Final[BackendAPI] = CryptodomeBackend()
+"""Hashes most bytes a second, but a call costs more than a hash of 500 bytes."""
+
+
+def small_backend() -> BackendAPI:
+    """Return what hashes small data: ``pysha3`` where the extra ``fast`` is installed, else as large data."""
+    try:
+        from eth_hash.backends.pysha3 import PySha3Backend
+    except ImportError:
+        return LARGE
+    return PySha3Backend()
+
+
+SMALL: Final = small_backend()
+"""Hashes what is below ``LARGE_BYTES``; both give the same hashes."""
+
+LARGE_BYTES: Final = 1 << 13
+"""From here on, the rate of bytes counts more than the cost of a call."""
 
 JOIN_LIMIT_BYTES: Final = 1 << 15
 """Below, copying parts together costs less than a call into the hash for each (about 1 us)."""
@@ -22,17 +40,20 @@ JOIN_LIMIT_BYTES: Final = 1 << 15
 MAX_LENGTHS: Final = 1_024
 """Lengths that are tried where a sender gave none: a chunk of zeros would else cost a second."""
 
+_small_hash: Final = SMALL.keccak256
+_large_hash: Final = LARGE.keccak256
+
 
 def keccak256(data: bytes) -> bytes:
     """Return the keccak-256 hash of the data, 32 bytes."""
-    return BACKEND.keccak256(data)
+    return _small_hash(data) if len(data) < LARGE_BYTES else _large_hash(data)
 
 
 def keccak256_parts(*parts: bytes) -> bytes:
     """Return the keccak-256 hash of the parts in a row, 32 bytes; large parts are not copied."""
     if sum(map(len, parts)) <= JOIN_LIMIT_BYTES:
-        return BACKEND.keccak256(b"".join(parts))
-    hasher = BACKEND.preimage(b"")
+        return keccak256(b"".join(parts))
+    hasher = keccak.new(digest_bits=256)
     for part in parts:
         hasher.update(part)
     return hasher.digest()

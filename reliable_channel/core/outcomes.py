@@ -96,7 +96,7 @@ class Outcomes:
         if request.ephemeral:
             self.finish(request, RequestState.SENT)
         else:
-            self.state.outbox.put(request.record())
+            self.state.outbox.put_at((request.request_id,), request.record())
 
     def progress(self, request: Request, now: Nanoseconds) -> None:
         """Show how far a request is."""
@@ -252,8 +252,11 @@ class Outcomes:
 
     def twins(self, segment: OutgoingSegment) -> list[OutgoingSegment]:
         """Return the segments of the same id in other open requests (``message_id="content"``)."""
+        places = self.book.index.get(segment.message_id, ())
+        if len(places) == 1 and places[0][0] is segment.request:
+            return []
         return [
             other.segments[index]
-            for other, index in self.book.index.get(segment.message_id, ())
+            for other, index in places
             if other is not segment.request and not other.is_final
         ]

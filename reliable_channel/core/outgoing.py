@@ -92,7 +92,7 @@ class OutgoingPipeline:
             MessageTooLargeError: It would not fit, whatever is acknowledged meanwhile.
         """
         data = some_bytes(payload)
-        self.segmenter.plan(len(data))
+        self.segmenter.check_size(len(data))
         if len(data) > self.state.sds.max_outgoing_bytes:
             raise MessageTooLargeError(len(data), self.state.sds.max_outgoing_bytes)
         return data
@@ -132,12 +132,13 @@ class OutgoingPipeline:
             raise ChannelFullError(
                 self.state.channel_id, self.book.open_count, self.book.open_octets
             )
-        wrap_ns = self.state.next_wrap_ns(now)
+        state = self.state
+        wrap_ns = state.next_wrap_ns(now)
         contents = self.segmenter.split(
-            data, wrap_ns if ephemeral or self.state.sds.message_id == "salted" else 0
+            data, wrap_ns if ephemeral or state.sds.message_id == "salted" else 0
         )
         request = Request(
-            request_id=f"{self.state.random.getrandbits(96):024x}",
+            request_id=f"{state.random.getrandbits(96):024x}",
             created_ns=now,
             payload_bytes=len(data),
             segment_count=len(contents),
@@ -148,19 +149,20 @@ class OutgoingPipeline:
         )
         self.make_segments(request, contents, wrap_ns, now)
         self.book.open(request)
-        self.state.outbox.put(request.record())
+        state.outbox.put_at((request.request_id,), request.record())
         for segment in request.segments:
             self.queue.put_segment(TrafficClass.FRESH, segment, now)
-        self.enqueue_parity(request, contents, wrap_ns, now)
+        if request.parity_count:
+            self.enqueue_parity(request, contents, wrap_ns, now)
         self.unannounced.append(request)
-        self.state.outbox.count("requests")
+        state.outbox.count("requests")
         return request.request_id
 
     def make_segments(
         self, request: Request, contents: list[bytes], wrap_ns: Nanoseconds, now: Nanoseconds
     ) -> None:
         """Give each content its id, Lamport time and history, and enter it in the log."""
-        state = self.state
+        state, outbox, kept = self.state, self.state.outbox, self.state.archive.messages
         salt = wrap_ns if request.ephemeral or state.sds.message_id == "salted" else 0
         lamport = 0 if request.ephemeral else state.next_lamport(now, len(contents))
         request.lamport = lamport
@@ -175,16 +177,21 @@ class OutgoingPipeline:
                 suffix=content_suffix(content),
             )
             request.segments.append(segment)
-            # With `message_id="content"` an equal one may be kept for repairs: this is the same message again.
-            segment.header = state.archive.take_out_own(message_id)
-            state.outbox.put(BodyRecord(message_id=message_id, part="content", data=segment.suffix))
-            state.outbox.put(segment.record())
+            if message_id in kept:
+                # With `message_id="content"` an equal one is kept for repairs: this is the same message again.
+                segment.header = state.archive.take_out_own(message_id)
+            body = BodyRecord(message_id=message_id, part="content", data=segment.suffix)
+            outbox.put_at((message_id, "content"), body)
+            outbox.put_at((request.request_id, index), segment.record())
             if not request.ephemeral:
                 self.enter(segment)
 
     def history(self, message_id: MessageId) -> tuple[MessageId, ...]:
         """Return the ids that a message names, without its own (``message_id="content"``)."""
-        return tuple([item for item in self.state.log.next_history() if item != message_id])
+        named = self.state.log.next_history()
+        if message_id in named:
+            return tuple([item for item in named if item != message_id])
+        return named
 
     def enter(self, segment: OutgoingSegment) -> None:
         """Make a segment of ours known and logged; with ``message_id="content"`` it may be already.
@@ -192,13 +199,14 @@ class OutgoingPipeline:
         Then it has its place: others have bytes that name what came before the first of the equal ones, and what came
         between still has to be named.
         """
-        segment.pair = hash_pair(segment.message_id)
-        segment.made_known = segment.message_id not in self.state.log
+        log, message_id = self.state.log, segment.message_id
+        segment.pair = hash_pair(message_id)
+        segment.made_known = message_id not in log.known
         if not segment.made_known:
             return
-        self.state.log.add(
+        log.add(
             KnownMessage(
-                segment.message_id,
+                message_id,
                 segment.lamport,
                 self.state.sender_id,
                 index=segment.index,
@@ -208,9 +216,9 @@ class OutgoingPipeline:
             ),
             segment.pair,
         )
-        self.state.log.extend_frontier(segment.message_id, segment.history)
+        log.extend_frontier(message_id, segment.history)
         if segment.header is None:
-            self.state.log.unsent.add(segment.message_id)
+            log.unsent.add(message_id)
 
     def enqueue_parity(
         self, request: Request, contents: list[bytes], wrap_ns: Nanoseconds, now: Nanoseconds
@@ -256,20 +264,21 @@ class OutgoingPipeline:
         self, segment_id: RequestId, segment: OutgoingSegment, now: Nanoseconds
     ) -> None:
         """Publish a data segment; retransmissions send the frozen bytes unchanged."""
+        state, request = self.state, segment.request
         segment.queued = False
         segment.in_flight = True
         segment.spared = False
         segment.transmissions += 1
         if segment.propagated:
             segment.retransmissions += 1
-            self.state.outbox.count("retransmissions")
-        ephemeral = segment.request.ephemeral
+            state.outbox.count("retransmissions")
         if segment.header is None:
             segment.header = self.first_header(segment, now)
-            self.state.log.unsent.discard(segment.message_id)
+            state.log.unsent.discard(segment.message_id)
         until_ns = now + self.acknowledgements.wait_ns(segment)
-        self.state.outbox.put(segment.record(until_ns))
-        self.publish(segment_id, segment.header + segment.suffix, now, ephemeral=ephemeral)
+        state.outbox.put_at((request.request_id, segment.index), segment.record(until_ns))
+        data = segment.header + segment.suffix
+        self.publish(segment_id, data, now, ephemeral=request.ephemeral)
 
     def first_header(self, segment: OutgoingSegment, now: Nanoseconds) -> bytes:
         """Return all of a segment's SDS message but its content, as it stays from now on.
@@ -311,9 +320,9 @@ class OutgoingPipeline:
         self, segment_id: RequestId, data: bytes, now: Nanoseconds, *, ephemeral: bool
     ) -> None:
         """Give bytes to the node."""
-        self.state.outbox.count("transmissions")
-        expires_ns = self.queue.expiry(now)
-        self.state.outbox.publish(Publish(segment_id, data, ephemeral, expires_ns))
+        outbox = self.state.outbox
+        outbox.count("transmissions")
+        outbox.publish(Publish(segment_id, data, ephemeral, self.queue.expiry(now)))
 
     def announce(self, now: Nanoseconds) -> None:
         """Tell the application which requests have to wait for the rate limiter, once each."""
@@ -342,17 +351,18 @@ class OutgoingPipeline:
         if flight is None or not isinstance(flight.turn, OutgoingSegment):
             return
         segment = flight.turn
+        request = segment.request
         segment.in_flight = False
         segment.failures = 0
         segment.first_failure_ns = 0
-        if not segment.request.ephemeral:
+        if not request.ephemeral:
             self.state.log.confirm_own(segment.message_id, transport_hash)
-        if segment.request.is_final:
+        if request.is_final:
             return
         self.outcomes.propagated(segment, now)
-        if not segment.request.is_final:
+        if not request.is_final:
             self.acknowledgements.start_timer(segment, now)
-            self.state.outbox.put(segment.record())
+            self.state.outbox.put_at((request.request_id, segment.index), segment.record())
 
     def publish_failed(
         self, segment_id: RequestId, error: str, now: Nanoseconds, *, retryable: bool

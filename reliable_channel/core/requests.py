@@ -195,6 +195,8 @@ class Request:
     @property
     def recipients(self) -> tuple[ParticipantId, ...]:
         """Participants known to have all of it, in order of first evidence."""
+        if not self.acknowledged:
+            return ()
         whole = (1 << self.segment_count) - 1
         return tuple(who for who, mask in self.acknowledged.items() if mask == whole)
 

@@ -8,9 +8,10 @@ Spec: LIP-243 (Segmentation); RELIABLE-CHANNEL-API, Outgoing message processing,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
+from reliable_channel import values
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core import reed_solomon
 from reliable_channel.core.hashing import keccak256
@@ -52,7 +53,7 @@ _RATE_SCALE: Final = 1_000_000
 _MAX_UINT64: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class SegmentPlan:
     """How one payload is cut.
 
@@ -67,26 +68,16 @@ class SegmentPlan:
     parity_count: int
 
 
-def sds_header_bytes(
-    channel_id: ChannelId,
-    sender_id: ParticipantId,
-    config: SdsConfig,
-    *,
-    extra_entries: int = MAX_BRANCHES + MAX_LATE_HINTS,
-) -> int:
+def sds_header_bytes(channel_id: ChannelId, sender_id: ParticipantId, config: SdsConfig) -> int:
     """Return the largest size in bytes that all fields of an SDS message but its content can have here.
 
     Args:
         channel_id: The channel.
         sender_id: Ours.
         config: Size of histories and filter.
-        extra_entries: History entries beyond ``causal_history_size``.
 
     Spec: RELIABLE-CHANNEL-API, Outgoing message processing, step 1: "all that is not content".
     """
-    entry = HistoryEntry(
-        message_id="x" * MAX_MESSAGE_ID_BYTES, retrieval_hint=bytes(HASH_BYTES), sender_id="x" * 255
-    )
     bloom = None
     if config.bloom_capacity:
         bloom = bytes(BloomShape(config.bloom_capacity, config.bloom_error_rate).byte_length)
@@ -95,13 +86,22 @@ def sds_header_bytes(
         message_id="x" * 64,
         channel_id=channel_id,
         lamport_timestamp=_MAX_UINT64,
-        causal_history=(entry,) * (config.causal_history_size + extra_entries),
         bloom_filter=bloom,
-        repair_request=(entry,) * REPAIR_ENTRIES,
     )
-    return len(largest.encode()) + 6
+    entries = config.causal_history_size + MAX_BRANCHES + MAX_LATE_HINTS + REPAIR_ENTRIES
+    return len(largest.encode()) + entries * entry_bytes() + 6
 
 
+@cache
+def entry_bytes() -> int:
+    """Return the largest size in bytes of a history entry or repair request in a message."""
+    entry = HistoryEntry(
+        message_id="x" * MAX_MESSAGE_ID_BYTES, retrieval_hint=bytes(HASH_BYTES), sender_id="x" * 255
+    )
+    return len(SdsMessage(causal_history=(entry,)).encode())
+
+
+@cache
 def segment_header_bytes() -> int:
     """Return the largest size in bytes that all fields of a segment but its payload can have."""
     largest = SegmentMessage(
@@ -162,12 +162,9 @@ class Segmenter:
         encryption_overhead: int,
     ) -> None:
         self.config = segmentation
-        headers = (
-            waku_header_bytes(content_topic)
-            + encryption_overhead
-            + sds_header_bytes(channel_id, sender_id, sds)
-            + segment_header_bytes()
-        )
+        wrapping = waku_header_bytes(content_topic) + encryption_overhead
+        sds_header = sds_header_bytes(channel_id, sender_id, sds)
+        headers = wrapping + sds_header + segment_header_bytes()
         room = min(segmentation.segment_size_bytes, max_message_bytes - headers)
         self.chunk_bytes = room // CHUNK_ALIGNMENT * CHUNK_ALIGNMENT
         if self.chunk_bytes < CHUNK_ALIGNMENT:
@@ -176,12 +173,10 @@ class Segmenter:
                 f"limit of {max_message_bytes} bytes; lower bloom_capacity or causal_history_size"
             )
             raise ConfigurationError(text)
-        without_entries = replace(sds, causal_history_size=1)
+        entries = sds.causal_history_size + MAX_BRANCHES + MAX_LATE_HINTS
+        # As if a sync named one entry: what it names beyond that has to fit into the rest.
         self.sync_entry_room = (
-            max_message_bytes
-            - waku_header_bytes(content_topic)
-            - encryption_overhead
-            - sds_header_bytes(channel_id, sender_id, without_entries, extra_entries=0)
+            max_message_bytes - wrapping - sds_header + (entries - 1) * entry_bytes()
         )
         self.max_segments = min(segmentation.max_total_segments, MAX_SENT_SEGMENTS)
         self.max_payload_bytes = self.largest_data_count() * self.chunk_bytes
@@ -203,15 +198,31 @@ class Segmenter:
             count -= 1
         return count
 
-    def plan(self, payload_bytes: int) -> SegmentPlan:
-        """Return how a payload of so many bytes is cut.
+    def check_size(self, payload_bytes: int) -> None:
+        """Refuse a payload of so many bytes if it cannot be cut.
 
         Raises:
             MessageTooLargeError: It needs more segments than a payload may have.
         """
         if payload_bytes > self.max_payload_bytes:
             raise MessageTooLargeError(payload_bytes, self.max_payload_bytes)
-        count = -(-payload_bytes // self.chunk_bytes)
+
+    def data_count(self, payload_bytes: int) -> int:
+        """Return how many data segments a payload of so many bytes makes.
+
+        Raises:
+            MessageTooLargeError: It needs more segments than a payload may have.
+        """
+        self.check_size(payload_bytes)
+        return -(-payload_bytes // self.chunk_bytes)
+
+    def plan(self, payload_bytes: int) -> SegmentPlan:
+        """Return how a payload of so many bytes is cut.
+
+        Raises:
+            MessageTooLargeError: It needs more segments than a payload may have.
+        """
+        count = self.data_count(payload_bytes)
         return SegmentPlan(self.chunk_bytes, count, self.parity_count(count))
 
     def split(self, payload: bytes, wrap_time_ns: Nanoseconds) -> list[bytes]:
@@ -224,21 +235,22 @@ class Segmenter:
         Raises:
             MessageTooLargeError: It needs more segments than a payload may have.
         """
-        plan = self.plan(len(payload))
-        digest = keccak256(payload)
-        return [
-            SegmentMessage(
-                entire_message_hash=digest,
-                data_segment_index=index,
-                data_segment_count=plan.data_count,
-                payload=payload[index * plan.chunk_bytes : (index + 1) * plan.chunk_bytes],
-                parity_segment_count=plan.parity_count,
-                original_payload_length=len(payload),
-                parity_code=1 if plan.parity_count and self.config.parity_code == "reedsolo" else 0,
-                wrap_time_ns=wrap_time_ns,
-            ).encode()
-            for index in range(plan.data_count)
-        ]
+        octets, chunk = len(payload), self.chunk_bytes
+        count = self.data_count(octets)
+        parity_count = self.parity_count(count)
+        first = SegmentMessage(
+            entire_message_hash=keccak256(payload),
+            data_segment_count=count,
+            payload=payload if count == 1 else b"",
+            parity_segment_count=parity_count,
+            original_payload_length=octets,
+            parity_code=1 if parity_count and self.config.parity_code == "reedsolo" else 0,
+            wrap_time_ns=wrap_time_ns,
+        )
+        if count == 1:
+            return [first.encode()]
+        view = memoryview(payload)
+        return first.encode_each([view[at : at + chunk] for at in range(0, octets, chunk)])
 
     def add_parity(self, contents: list[bytes]) -> list[bytes]:
         """Return the encoded parity segments that go with data segments, in order; most often none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
-from reliable_channel.core.hashing import keccak256_parts
+from reliable_channel.core.hashing import LARGE_BYTES, keccak256, keccak256_parts
 from reliable_channel.core.outbox import Outbox
 from reliable_channel.core.sds.archive import MessageArchive
 from reliable_channel.core.sds.debt import AckDebt
@@ -123,6 +123,7 @@ class ChannelState:
 
     def record(self, floor: int) -> ChannelRecord:
         """Return the channel's row."""
+        sync_due, idle_due = map(self.timers.deadlines.get, (SYNC_TIMER, IDLE_TIMER))
         return ChannelRecord(
             content_topic=self.content_topic,
             sender_id=self.sender_id,
@@ -137,8 +138,8 @@ class ChannelState:
             last_seen_ns=self.last_seen_ns,
             conflict_seen=self.conflict_seen,
             frontier=tuple(self.log.frontier),
-            sync_due_ns=self.timers.deadline(SYNC_TIMER) or 0,
-            idle_due_ns=self.timers.deadline(IDLE_TIMER) or 0,
+            sync_due_ns=sync_due[0] if sync_due else 0,
+            idle_due_ns=idle_due[0] if idle_due else 0,
             resumed_ns=self.resumed_ns,
             resumed_before_ns=self.resumed_before_ns,
         )
@@ -155,5 +156,8 @@ def salted_id(sender_id: ParticipantId, wrap_time_ns: Nanoseconds, content: byte
     Spec: LIP-173, MessageId; the seed specification for the form without salt.
     """
     if not wrap_time_ns:
-        return keccak256_parts(content).hex()
-    return keccak256_parts(sender_id.encode(), str(wrap_time_ns).encode(), content).hex()
+        return keccak256(content).hex()
+    salt = f"{sender_id}{wrap_time_ns}".encode()
+    if len(content) < LARGE_BYTES:
+        return keccak256(salt + content).hex()
+    return keccak256_parts(salt, content).hex()

@@ -5,9 +5,11 @@ Spec: LIP-109 (SDS); LIP-243 (segmentation); 14/WAKU2-MESSAGE; wire formats.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 import pytest
+from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from reliable_channel.core.wire import (
     WakuMessage,
     content_suffix,
 )
+from reliable_channel.core.wire.proto import sds_pb2, segment_pb2, waku_pb2
 
 # How long one example takes says more about the machine than about the code.
 no_deadline = settings(deadline=None)
@@ -68,6 +71,12 @@ WAKU_MESSAGES = st.builds(
     ephemeral=st.none() | st.booleans(),
 )
 MESSAGES: st.SearchStrategy[Message] = st.one_of(ENTRIES, SDS_MESSAGES, SEGMENTS, WAKU_MESSAGES)
+GENERATED: Final = {
+    HistoryEntry: sds_pb2.HistoryEntry,
+    SdsMessage: sds_pb2.SdsMessage,
+    SegmentMessage: segment_pb2.SegmentMessage,
+    WakuMessage: waku_pb2.WakuMessage,
+}
 TYPES = st.sampled_from([HistoryEntry, SdsMessage, SegmentMessage, WakuMessage])
 
 
@@ -101,6 +110,31 @@ def assert_total(kind: type[Message], data: bytes) -> None:
 @given(MESSAGES)
 def test_decoding_undoes_encoding(message: Message) -> None:
     assert type(message).decode(message.encode()) == message
+
+
+@no_deadline
+@given(MESSAGES)
+def test_the_bytes_are_those_of_the_protobuf_runtime(message: Message) -> None:
+    """What was written by hand, read and written again by the generated class, is the same."""
+    raw = GENERATED[type(message)].FromString(message.encode())
+    assert raw.SerializeToString(deterministic=True) == message.encode()
+    assert not UnknownFieldSet(raw)
+
+
+@no_deadline
+@given(
+    SEGMENTS.filter(lambda segment: segment.data_segment_count > 0),
+    st.lists(OCTETS.filter(bool), max_size=3),
+    st.sampled_from([0, 1, 126, 127, 254]),
+)
+def test_segments_encoded_together_are_those_encoded_one_by_one(
+    segment: SegmentMessage, payloads: list[bytes], place: int
+) -> None:
+    first = replace(segment, data_segment_index=place)
+    assert first.encode_each([memoryview(item) for item in payloads]) == [
+        replace(first, data_segment_index=place + index, payload=payload).encode()
+        for index, payload in enumerate(payloads)
+    ]
 
 
 @no_deadline

@@ -8,16 +8,14 @@ Spec: LIP-109 (SDS), wire format; SDS-R, repair requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
-from google.protobuf.message import EncodeError
-
 from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
 from reliable_channel.core.wire.protobuf import check_wire_types, parse, read
+from reliable_channel.core.wire.writing import ONE_BYTE, delimited, size, varint
 
 CONTENT_TAG: Final = b"\xa2\x01"
 """Field 20, length-delimited: (20 << 3 | 2) as a varint."""
@@ -51,15 +49,15 @@ class HistoryEntry:
             ValueError: A text is not encodable as UTF-8.
         """
         try:
-            raw = sds_pb2.HistoryEntry(
-                message_id=self.message_id,
-                retrieval_hint=self.retrieval_hint,
-                sender_id=self.sender_id,
-            )
-            return raw.SerializeToString()
-        except (ValueError, EncodeError) as error:
+            data = delimited(b"\n", self.message_id.encode()) if self.message_id else b""
+            if self.retrieval_hint is not None:
+                data += delimited(b"\x12", self.retrieval_hint)
+            if self.sender_id is not None:
+                data += delimited(b"\x1a", self.sender_id.encode())
+        except ValueError as error:
             problem = f"HistoryEntry cannot be encoded: {error}"
             raise ValueError(problem) from error
+        return data
 
     @classmethod
     def decode(cls, data: bytes) -> HistoryEntry:
@@ -107,29 +105,19 @@ class SdsMessage:
             ValueError: The Lamport time is out of range, or a text is not encodable as UTF-8.
         """
         try:
-            raw = sds_pb2.SdsMessage(
-                sender_id=self.sender_id,
-                message_id=self.message_id,
-                channel_id=self.channel_id,
-                lamport_timestamp=self.lamport_timestamp,
-                bloom_filter=self.bloom_filter,
-                content=self.content,
-            )
-            # add() builds an entry in place; handing entries to the constructor copies each.
+            parts = [names_field(self.sender_id, self.message_id, self.channel_id)]
+            if self.lamport_timestamp is not None:
+                parts += (b"\x50", varint(self.lamport_timestamp))
             for entry in self.causal_history:
-                raw.causal_history.add(
-                    message_id=entry.message_id,
-                    retrieval_hint=entry.retrieval_hint,
-                    sender_id=entry.sender_id,
-                )
+                parts.append(entry_field(b"\x5a", entry))
+            if self.bloom_filter is not None:
+                parts += (b"\x62", size(len(self.bloom_filter)), self.bloom_filter)
             for entry in self.repair_request:
-                raw.repair_request.add(
-                    message_id=entry.message_id,
-                    retrieval_hint=entry.retrieval_hint,
-                    sender_id=entry.sender_id,
-                )
-            return raw.SerializeToString()
-        except (ValueError, EncodeError) as error:
+                parts.append(entry_field(b"\x6a", entry))
+            if self.content is not None:
+                parts += (CONTENT_TAG, size(len(self.content)), self.content)
+            return b"".join(parts)
+        except ValueError as error:
             problem = f"SdsMessage cannot be encoded: {error}"
             raise ValueError(problem) from error
 
@@ -147,20 +135,21 @@ class SdsMessage:
         """
         raw = read(sds_pb2.SdsMessage, data)
         bloom_filter, content = raw.bloom_filter, raw.content
+        # Copied once: each look at an entry makes an object for it.
         most = None if max_entries is None else max_entries + 1
-        if most is None or max(len(raw.causal_history), len(raw.repair_request)) < most:
+        history, requests = raw.causal_history[:most], raw.repair_request[:most]
+        if most is None or max(len(history), len(requests)) < most:
             bulk = len(bloom_filter) + len(content)
-            inside = (*raw.causal_history, *raw.repair_request)
-            check_wire_types(raw, data, bulk=bulk, inside=inside)
+            check_wire_types(raw, data, bulk=bulk, inside=history + requests)
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
             raw.sender_id,
             raw.message_id,
             raw.channel_id,
             raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
-            history_entries_of(raw.causal_history, most),
+            tuple([history_entry_of(entry) for entry in history]),
             bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
-            history_entries_of(raw.repair_request, most),
+            tuple([history_entry_of(entry) for entry in requests]),
             content or (b"" if raw.HasField("content") else None),
         )
 
@@ -174,13 +163,48 @@ def content_suffix(content: bytes) -> bytes:
     Args:
         content: The content; when empty, the field is set and empty, not absent.
     """
-    length = len(content)
-    varint = bytearray()
-    while length > 0x7F:
-        varint.append(length & 0x7F | 0x80)
-        length >>= 7
-    varint.append(length)
-    return b"".join((CONTENT_TAG, varint, content))
+    return b"".join((CONTENT_TAG, size(len(content)), content))
+
+
+def names_field(sender_id: str, message_id: str, channel_id: str) -> bytes:
+    """Return the first three fields of a message.
+
+    Raises:
+        ValueError: A text is not encodable as UTF-8.
+    """
+    sender, message, channel = sender_id.encode(), message_id.encode(), channel_id.encode()
+    lengths = len(sender), len(message), len(channel)
+    if min(lengths) > 0 and max(lengths) < ONE_BYTE:
+        # As almost all are: made in one step.
+        return b"\n%c%b\x12%c%b\x1a%c%b" % (
+            lengths[0], sender, lengths[1], message, lengths[2], channel,
+        )  # fmt: skip
+    tagged = zip((b"\n", b"\x12", b"\x1a"), (sender, message, channel), strict=True)
+    return b"".join([delimited(tag, name) for tag, name in tagged if name])
+
+
+def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:
+    """Return a field that holds an entry.
+
+    Raises:
+        ValueError: A text is not encodable as UTF-8.
+    """
+    hint, sender_id = entry.retrieval_hint, entry.sender_id
+    if entry.message_id and sender_id is not None:
+        # As almost all are: all fields short, made in one step.
+        message, sender = entry.message_id.encode(), sender_id.encode()
+        octets, senders = len(message), len(sender)
+        if octets < ONE_BYTE and senders < ONE_BYTE:
+            if hint is None:
+                length = size(octets + senders + 4)
+                return b"%b%b\n%c%b\x1a%c%b" % (tag, length, octets, message, senders, sender)
+            hints = len(hint)
+            if hints < ONE_BYTE:
+                length = size(octets + hints + senders + 6)
+                return b"%b%b\n%c%b\x12%c%b\x1a%c%b" % (
+                    tag, length, octets, message, hints, hint, senders, sender,
+                )  # fmt: skip
+    return delimited(tag, entry.encode())
 
 
 def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
@@ -190,12 +214,3 @@ def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:
         raw.retrieval_hint or (b"" if raw.HasField("retrieval_hint") else None),
         raw.sender_id or ("" if raw.HasField("sender_id") else None),
     )
-
-
-def history_entries_of(
-    raw: Sequence[sds_pb2.HistoryEntry], most: int | None
-) -> tuple[HistoryEntry, ...]:
-    """Return the values of decoded protobuf entries, in their order; of so many at most."""
-    if not raw:
-        return ()
-    return tuple([history_entry_of(entry) for entry in (raw if most is None else raw[:most])])

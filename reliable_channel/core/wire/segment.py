@@ -8,13 +8,22 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
+from typing import Final
 
 from google.protobuf.message import EncodeError
 
 from reliable_channel import values
 from reliable_channel.core.wire.proto import segment_pb2
 from reliable_channel.core.wire.protobuf import parse
+from reliable_channel.core.wire.writing import delimited, size, varint
+
+HASH_TAG: Final = b"\x0a"
+INDEX_TAG: Final = b"\x10"
+COUNT_TAG: Final = b"\x18"
+PAYLOAD_TAG: Final = b"\x22"
+"""Fields 1 to 4: (number << 3 | wire type), 0 of which is a varint and 2 is length-delimited."""
 
 
 @values.dataclass(frozen=True, slots=True)
@@ -61,6 +70,32 @@ class SegmentMessage:
         except (ValueError, EncodeError) as error:
             problem = f"SegmentMessage cannot be encoded: {error}"
             raise ValueError(problem) from error
+
+    def encode_each(self, payloads: Iterable[bytes | memoryview]) -> list[bytes]:
+        """Return encoded data segments of one set that carry these payloads, none of them empty.
+
+        The first has this one's place, each other one the next. What all say is encoded once, and each payload is
+        copied once, where the runtime copies it several times. The set has at least one data segment.
+
+        Raises:
+            ValueError: As for ``encode``.
+        """
+        # Fields are written in ascending order: 1, 2 (its place), 3, 4 (the payload), all others.
+        before = delimited(HASH_TAG, self.entire_message_hash) if self.entire_message_hash else b""
+        between = COUNT_TAG + varint(self.data_segment_count) + PAYLOAD_TAG
+        after = SegmentMessage(
+            parity_segment_index=self.parity_segment_index,
+            parity_segment_count=self.parity_segment_count,
+            is_parity=self.is_parity,
+            original_payload_length=self.original_payload_length,
+            parity_code=self.parity_code,
+            wrap_time_ns=self.wrap_time_ns,
+        ).encode()
+        encoded = []
+        for index, payload in enumerate(payloads, self.data_segment_index):
+            place = INDEX_TAG + varint(index) if index else b""
+            encoded.append(b"".join((before, place, between, size(len(payload)), payload, after)))
+        return encoded
 
     @classmethod
     def decode(cls, data: bytes) -> SegmentMessage:

@@ -8,6 +8,7 @@ from benchmarks import __main__ as command
 from benchmarks import (
     durable_speed,
     opening_speed,
+    payload_speed,
     reed_solomon_speed,
     segmentation_speed,
     service_speed,
@@ -68,6 +69,19 @@ def test_the_segmentation_table_has_a_row_for_each_size(
     assert len([line for line in shown.splitlines() if line.startswith("│")]) == 2
 
 
+def test_the_payload_table_has_a_row_for_each_filter(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_speed, "OCTETS", 150_000)
+    monkeypatch.setattr(payload_speed, "ROUNDS", 1)
+    monkeypatch.setattr(payload_speed, "BLOOM_CAPACITIES", (500, 1_000))
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command.main(["payload"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows][-2:] == ["500", "1,000"]
+
+
 def test_the_harm_table_leaves_out_what_a_code_cannot_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,9 +131,16 @@ def test_only_the_quick_ones_are_run_when_none_is_named(
     for name in ("SHAPES", "HOSTILE_SHAPES"):
         monkeypatch.setattr(reed_solomon_speed, name, ())
     monkeypatch.setattr(segmentation_speed, "SIZES", ())
+    monkeypatch.setattr(payload_speed, "BLOOM_CAPACITIES", ())
     assert command.main([]) == 0
     shown = capsys.readouterr().out
-    for title in ("received with delivery", "Reed-Solomon", "Segmentation", "CPU seconds for a"):
+    for title in (
+        "received with delivery",
+        "Reed-Solomon",
+        "Segmentation",
+        "all the way",
+        "CPU seconds for a",
+    ):
         assert title in shown
     assert "participants" not in shown
 
@@ -127,6 +148,6 @@ def test_only_the_quick_ones_are_run_when_none_is_named(
 def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["machine", "nothing"]) == 2
     assert (
-        capsys.readouterr().err
-        == "no benchmark 'nothing'; there is: machine, codes, segmentation, harm, saving, sync, durable, service\n"
+        capsys.readouterr().err == "no benchmark 'nothing'; there is: "
+        "machine, codes, segmentation, payload, harm, saving, sync, durable, service\n"
     )

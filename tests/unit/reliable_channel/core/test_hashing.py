@@ -8,12 +8,17 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reliable_channel.core.hashing import (
     JOIN_LIMIT_BYTES,
+    LARGE,
+    LARGE_BYTES,
     MAX_LENGTHS,
     keccak256,
     keccak256_parts,
+    small_backend,
     zeros_until,
 )
 
@@ -36,6 +41,26 @@ def test_hash_is_the_published_one(data: bytes, digest: str) -> None:
     assert keccak256_parts(data).hex() == digest
 
 
+def test_small_data_is_hashed_by_the_extra_where_it_is_installed_and_else_as_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "eth_hash.backends.pysha3", raising=False)
+    monkeypatch.setitem(sys.modules, "sha3", None)  # as if it was not installed
+    assert small_backend() is LARGE
+    monkeypatch.undo()
+    pytest.importorskip("sha3", reason="the extra `fast` is not installed")
+    assert type(small_backend()).__name__ == "PySha3Backend"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=600), st.integers(LARGE_BYTES - 600, LARGE_BYTES + 600))
+def test_both_implementations_give_equal_hashes(data: bytes, octets: int) -> None:
+    for whole in (data, data.ljust(octets, b"x")):
+        digest = LARGE.keccak256(whole)
+        assert keccak256(whole) == small_backend().keccak256(whole) == digest
+        assert keccak256_parts(whole[:7], whole[7:]) == digest
+
+
 def test_hash_is_not_the_standardised_sha3() -> None:
     assert keccak256(b"abc") != hashlib.sha3_256(b"abc").digest()
 
@@ -46,9 +71,11 @@ def test_hash_is_not_the_standardised_sha3() -> None:
         pytest.param((), id="none"),
         pytest.param((b"", b"a", b"", b"bc"), id="small"),
         pytest.param((b"p" * 135, b"q", b"r"), id="around a block"),
+        pytest.param((b"p" * (LARGE_BYTES - 1),), id="small by one"),
+        pytest.param((b"p" * (LARGE_BYTES - 1), b"q"), id="large"),
         pytest.param((b"p" * (JOIN_LIMIT_BYTES - 1), b"q"), id="at the limit of joining"),
         pytest.param((b"p" * JOIN_LIMIT_BYTES, b"q"), id="above the limit of joining"),
-        pytest.param((b"alice", b"1700000000000000000", b"c" * 102_400), id="large"),
+        pytest.param((b"alice", b"1700000000000000000", b"c" * 102_400), id="a segment"),
     ],
 )
 def test_hash_of_parts_is_the_hash_of_the_whole(parts: tuple[bytes, ...]) -> None:

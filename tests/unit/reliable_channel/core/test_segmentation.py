@@ -128,6 +128,29 @@ def test_no_sds_message_has_a_larger_header(size: int, config: SdsConfig, who: s
     assert len(message.encode()) - size <= sds_header_bytes(who, who, config)
 
 
+@pytest.mark.parametrize("history", [1, 2, 10])
+@pytest.mark.parametrize("bloom_capacity", [0, 500])
+def test_a_sync_has_the_room_that_one_of_a_single_entry_leaves(
+    history: int, bloom_capacity: int
+) -> None:
+    """However long the histories of content messages may be."""
+    sds = SdsConfig(bloom_capacity=bloom_capacity, causal_history_size=history)
+    entry = HistoryEntry("x" * 256, bytes(32), "x" * 255)
+    sync = SdsMessage(
+        sender_id=ALICE,
+        message_id="x" * 64,
+        channel_id=CHANNEL,
+        lamport_timestamp=(1 << 64) - 1,
+        causal_history=(entry,),
+        bloom_filter=bytes(944) if bloom_capacity else None,
+        repair_request=(entry,) * REPAIR_ENTRIES,
+        content=b"",
+    )
+    most = waku_header_bytes(TOPIC) + 28 + len(sync.encode())
+    room = make_segmenter(sds=sds, encryption_overhead=28).sync_entry_room
+    assert LIMIT - most - 3 == room
+
+
 # --- Chunks --------------------------------------------------------------------------------------
 
 

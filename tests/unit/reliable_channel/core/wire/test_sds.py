@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from reliable_channel.core.wire.proto import sds_pb2
 from reliable_channel.core.wire.sds import HistoryEntry, SdsKind, SdsMessage, content_suffix
 from reliable_channel.errors import DecodeError
 
@@ -103,6 +106,31 @@ def test_optional_field_that_is_set_and_empty_is_not_an_absent_one(
 
 def test_explicit_empty_plain_fields_read_as_defaults_and_are_not_written_again() -> None:
     assert SdsMessage.decode(b"\x0a\x00\x12\x00\x1a\x00").encode() == b""
+
+
+@pytest.mark.parametrize("octets", [1, 2, 63, 64, 126, 127, 128, 129, 300, 16_384])
+@pytest.mark.parametrize("place", ["sender_id", "message_id", "channel_id"])
+def test_names_of_every_length_are_written_as_the_runtime_does(place: str, octets: int) -> None:
+    names = {"sender_id": "a", "message_id": "b", "channel_id": "c", place: "n" * octets}
+    assert SdsMessage(**names).encode() == sds_pb2.SdsMessage(**names).SerializeToString()
+
+
+@pytest.mark.parametrize("octets", [1, 2, 27, 28, 63, 64, 126, 127, 128, 129, 300, 16_384])
+@pytest.mark.parametrize("place", ["message_id", "retrieval_hint", "sender_id"])
+@pytest.mark.parametrize("has_hint", [True, False])
+def test_entries_of_every_length_are_written_as_the_runtime_does(
+    place: str, octets: int, *, has_hint: bool
+) -> None:
+    entry: dict[str, Any] = {"message_id": "m" * 64, "sender_id": "s"}
+    if has_hint or place == "retrieval_hint":
+        entry["retrieval_hint"] = bytes(32)
+    entry[place] = b"h" * octets if place == "retrieval_hint" else "n" * octets
+    ours = SdsMessage(
+        causal_history=(HistoryEntry(**entry),) * 2, repair_request=(HistoryEntry(**entry),)
+    )
+    raw = sds_pb2.HistoryEntry(**entry)
+    whole = sds_pb2.SdsMessage(causal_history=[raw, raw], repair_request=[raw])
+    assert ours.encode() == whole.SerializeToString()
 
 
 @pytest.mark.parametrize("lamport", [0, 1, 127, 128, 2**31, 2**32 - 1, 2**63, 2**64 - 1])
