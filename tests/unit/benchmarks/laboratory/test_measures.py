@@ -179,3 +179,13 @@ def test_blocks_are_of_consecutive_channels_and_whole_ones_only(tmp_path: Path) 
 
     assert found.blocks == {2: Counter({5: 1, 2: 1, 3: 1})}
     assert found.blocks_complete == {2: (2, 3)}
+
+
+def test_a_block_is_complete_only_where_every_receiver_got_the_message(tmp_path: Path) -> None:
+    rows = [
+        Trial(scenario=KEY, channel=n, messages=2, owed=4, tries=[1, 1], receivers=receivers)
+        for n, receivers in enumerate([[2, 2], [2, 1]])
+    ]
+    write_rows(tmp_path, rows)
+    found = measures_by_arrow(tmp_path, [Place(KEY, (("theory", "5"), ("receivers", 2)))])[KEY]
+    assert found.blocks_complete == {2: (1, 2)}
