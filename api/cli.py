@@ -16,6 +16,8 @@ from typing import Annotated, Final
 
 import typer
 
+from api.simulate import simulate
+
 PROGRAM: Final = "reliable-channel"
 
 FAILED: Final = 1
@@ -26,6 +28,7 @@ INTERRUPTED: Final = 130
 # Plain help looks the same on a terminal, in a pipe and at any width. A bug's traceback never shows
 # the values of variables: keys are among them.
 app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(simulate, name="simulate")
 
 
 def main() -> None:

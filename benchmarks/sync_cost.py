@@ -12,7 +12,7 @@ Spec: LIP-109 (SDS), Periodic sync message; RFC 5401 §6 for the back-off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 from typing import Final
@@ -196,7 +196,8 @@ class Group:
             if status.participants != self.size - 1:
                 text = f"{status.sender_id} knows {status.participants} others"
                 raise RuntimeError(text)
-        simulation.network.scenario = replace(simulation.scenario, faults=links)
+        for who in simulation.participants:
+            who.link.change(links)
         self.wire.clear()
         began = simulation.now
         request = simulation.send(self.senders.randrange(self.size), b"a message of one segment")

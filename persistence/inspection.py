@@ -164,6 +164,23 @@ def revision_in(backend: Backend, connection: Connection) -> str:
     return revision
 
 
+def check_revision(backend: Backend, connection: Connection) -> str:
+    """Return the revision of a database's tables, which is this release's.
+
+    Raises:
+        ConfigurationError: It is another one.
+    """
+    backend.check(connection)
+    revision = revision_in(backend, connection)
+    if revision != REVISIONS[-1]:
+        problem = (
+            f"{backend.name} has schema version {revision}, this release reads {REVISIONS[-1]}; "
+            "open it with this release once, which brings it up to date"
+        )
+        raise ConfigurationError(problem)
+    return revision
+
+
 def ledger_period(scope: str) -> int | None:
     """Return the length of an epoch, seconds, that a ledger's scope names; None where it names none."""
     period = scope.rpartition(":")[2]
@@ -219,14 +236,7 @@ _COUNTED: Final = {
 
 
 def _report(backend: Backend, connection: Connection) -> StoreReport:
-    backend.check(connection)
-    revision = revision_in(backend, connection)
-    if revision != REVISIONS[-1]:
-        problem = (
-            f"{backend.name} has schema version {revision}, this release reads {REVISIONS[-1]}; "
-            "open it with this release once, which brings it up to date"
-        )
-        raise ConfigurationError(problem)
+    revision = check_revision(backend, connection)
     now = time.time_ns()
     return StoreReport(
         database=backend.name,

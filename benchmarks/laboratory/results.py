@@ -24,7 +24,10 @@ something else, such as the end of a wait for what came before it."""
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """What became of one channel. Counts are over all participants unless they say otherwise."""
+    """What became of one channel.
+
+    Counts are over all participants, from the end of the warm-up on, unless they say otherwise.
+    """
 
     scenario: str
     """Key of the cell."""
@@ -33,15 +36,16 @@ class Trial:
     messages: int = 0
     """Payloads that ``send`` took, all but ephemeral ones."""
     owed: int = 0
-    """Deliveries of these that there should be: one at each participant but the sender."""
+    """Deliveries of these that there should be: one at each other participant that had joined when it was sent."""
     delivered: int = 0
     """Of the owed, how many were made."""
     complete: int = 0
-    """Messages that every other participant has."""
+    """Messages that everybody got to whom they are owed."""
     late: int = 0
     """Deliveries marked as later than what depends on them."""
     duplicated: int = 0
-    """Deliveries of what was delivered before; must be 0 without churn."""
+    """Deliveries of what the same participant was given before; must be 0, also with churn. Ephemeral messages do not
+    count, as nowhere here: they may come again after a restart."""
     disordered: int = 0
     """Deliveries before what they depend on; must be 0."""
     lost: int = 0
@@ -57,27 +61,30 @@ class Trial:
     segments: int = 0
     """Data segments of the messages."""
     parity: int = 0
-    """Transmissions of parity segments."""
+    """Transmissions of parity segments of the messages."""
     retransmissions: int = 0
-    """Transmissions of data segments after their first."""
+    """Transmissions of data segments of the messages after their first, by whatever start of their sender."""
     repairs: int = 0
     """Transmissions that answer a repair request (SDS-R)."""
     syncs: int = 0
     """Transmissions of sync messages."""
     transmissions: int = 0
-    """All transmissions."""
+    """All that reached the network: ``tries``, ``parity``, ``repairs``, ``syncs`` and ``others``."""
+    others: int = 0
+    """Transmissions of none of these: segments of ephemeral messages, and what the warm-up left to send again."""
     sent_bytes: int = 0
-    """Bytes of all transmissions, as the machine made them."""
+    """Bytes of all transmissions, as the machines made them."""
     payload_bytes: int = 0
     """Bytes of the payloads."""
     copies: int = 0
-    """Copies of transmissions that arrived."""
+    """Copies of transmissions that arrived at a participant that was up, those of the warm-up included."""
     fetches: int = 0
-    """Queries to the store."""
+    """Queries to the store, but those with which a restart begins."""
     latency_ms: list[int] = field(default_factory=list)
     """From ``send`` to each delivery, in the order of the deliveries."""
     round: list[int] = field(default_factory=list)
-    """What brought each of these: transmission 0, 1, 2… of a segment by its sender, or `STORE`, `REPAIR`, `OTHER`."""
+    """What brought each of these: `STORE`, `REPAIR`, `OTHER`, or the arrival of transmission 0, 1, 2… of a data or
+    parity segment by its sender. What had to wait has the round of what ended the wait, be it another message's."""
     confirm_ms: list[int] = field(default_factory=list)
     """From ``send`` to `MessageDeliveredEvent`, of the confirmed."""
     queue_ms: list[int] = field(default_factory=list)
@@ -85,9 +92,9 @@ class Trial:
     tries: list[int] = field(default_factory=list)
     """Transmissions of each message's data segments by its sender, in the order of sending."""
     receivers: list[int] = field(default_factory=list)
-    """How many participants got each message, in the order of sending."""
+    """How many of those to whom it is owed got each message, in the order of sending."""
     virtual_ms: int = 0
-    """Until nothing was left to do."""
+    """Until nothing was left to do, or the scenario's longest time for that was over."""
     problem: str = ""
     """Why the trial could not be played to its end; all counts are 0 then."""
     digest_high: int = 0

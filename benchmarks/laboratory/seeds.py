@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Final
-from zlib import crc32
 
 from numpy.random import SeedSequence
 
@@ -20,6 +19,9 @@ FAMILIES: Final = {"link": 0, "node": 0, "store": 0, "protocol": 2}
 """Families of streams by the first part of their purpose: network 0, protocol 2; all others are workload, 1."""
 
 WORKLOAD: Final = 1
+
+STATE_WORDS: Final = 8
+"""Of 32 bits: what a family's streams have in common; each hashes it together with its purpose."""
 
 
 def streams(root: int, scenario_hash: bytes, channel: int) -> Callable[[str], Random]:
@@ -34,10 +36,13 @@ def streams(root: int, scenario_hash: bytes, channel: int) -> Callable[[str], Ra
         int.from_bytes(scenario_hash[place : place + 4], "big")
         for place in range(0, len(scenario_hash), 4)
     )
+    roots: dict[int, bytes] = {}
 
     def stream(purpose: str) -> Random:
         family = FAMILIES.get(purpose.partition("/")[0], WORKLOAD)
-        key = (*words, channel, family, crc32(purpose.encode()))
-        return Random(SeedSequence(entropy=root, spawn_key=key).generate_state(4).tobytes())
+        if family not in roots:
+            sequence = SeedSequence(entropy=root, spawn_key=(*words, channel, family))
+            roots[family] = sequence.generate_state(STATE_WORDS).tobytes()
+        return Random(roots[family] + purpose.encode())
 
     return stream

@@ -1,9 +1,10 @@
 """Groups of real channel machines on a lossy network, in virtual time.
 
-``scenario`` says what happens, ``workload`` plays it with the ``engine`` on a ``network``, in the time of a
-``schedule``; a ``driver`` carries out what machines ask for, and dies on the way; ``participant`` and ``journal`` have
-what came of it, ``invariants`` judge it. ``drawing`` makes scenarios full of crashes, ``torture`` plays them by the
-thousand, ``breakage`` shows that what is wrong is found. It must not hold anything but re-exports.
+``scenario`` says what happens, ``workload`` plays it with the ``engine`` on a ``network`` of ``links``, in the time of
+a ``schedule``, until it is over (``settling``); a ``driver`` carries out what machines ask for, and dies on the way;
+``participant`` and ``journal`` have what came of it, ``invariants`` judge it. ``drawing`` makes scenarios full of
+crashes, ``torture`` plays them by the thousand, ``breakage`` shows that what is wrong is found. It must not hold
+anything but re-exports.
 
 Spec: RELIABLE-CHANNEL-API; LIP-109 (SDS).
 """
@@ -33,7 +34,10 @@ from benchmarks.simulation.scenario import (
     MOMENTS,
     SCALED_SDS,
     START_NS,
+    Bursts,
+    Churn,
     Crash,
+    Delays,
     Join,
     NodeFaults,
     Partition,
@@ -50,8 +54,11 @@ __all__ = (
     "QUIET_FIELDS",
     "SCALED_SDS",
     "START_NS",
+    "Bursts",
     "Charge",
+    "Churn",
     "Crash",
+    "Delays",
     "InvariantError",
     "Join",
     "Journal",

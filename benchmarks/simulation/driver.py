@@ -13,7 +13,7 @@ Spec: docs/design.md, the contract of the core: persist, publish, fetch, emit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from benchmarks.simulation.scenario import Crash, Moment, Scenario
 from benchmarks.simulation.schedule import Schedule
 from reliable_channel.core.effects import Effects
 from reliable_channel.events import ChannelEvent
-from reliable_channel.records import LedgerRecord
+from reliable_channel.records import Changes, LedgerRecord
 from reliable_channel.types import MS, Nanoseconds, RequestId
 
 
@@ -41,6 +41,20 @@ class Batch:
     """What the node has reported, and when."""
     request_id: RequestId = ""
     """Of the last ``send`` among the inputs."""
+    cause: int = 0
+    """Of the last input, as a `Step` has it."""
+
+
+class ProcessDied(Exception):
+    """The process died at a moment of its work.
+
+    Args:
+        crash: The armed crash that this moment brought; None for the torn one.
+    """
+
+    def __init__(self, crash: Crash | None) -> None:
+        self.crash = crash
+        super().__init__()
 
 
 Input: TypeAlias = Callable[[Batch], Effects]
@@ -60,6 +74,10 @@ class Driver:
         die: Ends a process by an armed crash.
         note: Writes a line of the trace.
         show: Tells the application of an event.
+
+    Attributes:
+        traces: Somebody takes the lines of the trace.
+        keeps_rows: Rows are kept; without them nobody can be started again, and nothing be said about them.
     """
 
     def __init__(
@@ -85,6 +103,7 @@ class Driver:
         self.note = note
         self.show = show
         self.traces = False
+        self.keeps_rows = True
 
     # -- inputs -----------------------------------------------------------------------------------
 
@@ -104,9 +123,14 @@ class Driver:
 
     def apply(self, who: Participant, item: Input, batch: Batch) -> None:
         """Add an input to a batch."""
+        batch.cause = 0
         effects = item(batch)
-        batch.steps += who.deliveries(effects, self.schedule.now)
-        batch.effects.merge(effects)
+        if effects.events:
+            batch.steps += who.deliveries(effects, self.schedule.now, batch.cause)
+        if batch.effects:
+            batch.effects.merge(effects)
+        else:
+            batch.effects = effects
 
     def commit(self, who: Participant, batch: Batch) -> None:
         """Make a batch durable and carry it out, at once or when the transaction's time has passed."""
@@ -140,67 +164,83 @@ class Driver:
 
     def carry_out(self, who: Participant, batch: Batch) -> None:
         """Carry a batch out, up to the moment at which the process dies, if it does."""
-        for moment in self.moments(who, batch):
-            if who.torn and moment == "kept":
-                self.die(who, None)
-                return
-            crash = who.fatal(moment)
-            if crash is not None:
-                self.die(who, crash)
-                return
+        try:
+            self.do_all(who, batch)
+        except ProcessDied as death:
+            self.die(who, death.crash)
 
-    def moments(self, who: Participant, batch: Batch) -> Iterator[Moment]:
+    def survive(self, who: Participant, moment: Moment) -> None:
+        """Go on after a moment of the work.
+
+        Raises:
+            ProcessDied: The process does not.
+        """
+        if who.torn and moment == "kept":
+            raise ProcessDied(None)
+        if who.armed and (crash := who.fatal(moment)) is not None:
+            raise ProcessDied(crash)
+
+    def do_all(self, who: Participant, batch: Batch) -> None:
         """Carry a batch out step by step; the process may die between any two."""
         broken = self.scenario.broken
         effects = batch.effects
         if broken == "publish_before_persist":
-            yield from self.publish(who, effects)
+            self.publish(who, effects)
         if broken == "emit_before_persist":
-            yield from self.emit(who, effects)
-        yield "before"
-        yield from self.persist(who, batch)
-        if broken != "publish_before_persist":
-            yield from self.publish(who, effects)
+            self.emit(who, effects)
+        self.survive(who, "before")
+        self.persist(who, batch)
+        if effects.publishes and broken != "publish_before_persist":
+            self.publish(who, effects)
         for fetch in effects.fetches:
             self.fetch(who, fetch.hashes)
         self.wake(who)
-        yield "fetched"
-        if broken != "emit_before_persist":
-            yield from self.emit(who, effects)
-        yield "end"
+        self.survive(who, "fetched")
+        if effects.events and broken != "emit_before_persist":
+            self.emit(who, effects)
+        self.survive(who, "end")
 
-    def persist(self, who: Participant, batch: Batch) -> Iterator[Moment]:
-        """Keep the rows: those of the budget in a transaction of their own, as where another store has them."""
-        changes = batch.effects.changes
-        damage = WRITE_DAMAGE.get(self.scenario.broken)
-        if damage is not None:
-            changes = damage(changes, who.sender_id)
-        ledger = {key: row for key, row in changes.items() if key[0] is LedgerRecord}
-        if ledger:
-            who.keep_rows(Effects(changes=ledger))
-            yield "within"
-        who.keep_rows(Effects(changes=changes))
-        who.journal.steps += batch.steps
-        who.journal.events += [event for event in batch.effects.events if event.sequence]
+    def persist(self, who: Participant, batch: Batch) -> None:
+        """Keep the rows, what the journal gets, and what the node has reported."""
+        if self.keeps_rows:
+            self.keep(who, batch.effects.changes)
+        if batch.steps:
+            who.journal.steps += batch.steps
+        if batch.effects.events:
+            who.journal.events += [event for event in batch.effects.events if event.sequence]
         for transmission, reported_ns in batch.reports:
             self.network.charge_again(transmission, reported_ns)
         if self.traces:
-            for (kind, key), record in changes.items():
+            for (kind, key), record in batch.effects.changes.items():
                 self.note(who, f"persist {kind.__name__}", repr((key, record)).encode())
-        yield "kept"
+        self.survive(who, "kept")
 
-    def publish(self, who: Participant, effects: Effects) -> Iterator[Moment]:
+    def keep(self, who: Participant, changes: Changes) -> None:
+        """Keep the rows: those of the budget in a transaction of their own, as where another store has them."""
+        damage = WRITE_DAMAGE.get(self.scenario.broken)
+        if damage is not None:
+            changes = damage(changes, who.sender_id)
+        if self.scenario.rate_limit.enabled:
+            ledger = {key: row for key, row in changes.items() if key[0] is LedgerRecord}
+            if ledger:
+                who.keep_rows(ledger)
+                self.survive(who, "within")
+        who.keep_rows(changes)
+
+    def publish(self, who: Participant, effects: Effects) -> None:
         """Give messages to the node, one after the other."""
         for publish in effects.publishes:
-            self.note(who, f"publish {publish.segment_id} {publish.ephemeral}", publish.data)
+            if self.traces:
+                self.note(who, f"publish {publish.segment_id} {publish.ephemeral}", publish.data)
             self.network.publish(who, publish)
-            yield "publish"
+            self.survive(who, "publish")
 
-    def emit(self, who: Participant, effects: Effects) -> Iterator[Moment]:
+    def emit(self, who: Participant, effects: Effects) -> None:
         """Show events to the application, one after the other."""
         for event in effects.events:
-            self.note(who, "emit", repr(event).encode())
+            if self.traces:
+                self.note(who, "emit", repr(event).encode())
             if event.sequence:
                 who.journal.shown.append(event)
             self.show(who, event)
-            yield "event"
+            self.survive(who, "event")

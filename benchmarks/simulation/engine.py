@@ -30,16 +30,16 @@ from benchmarks.simulation.breakage import START_DAMAGE
 from benchmarks.simulation.driver import Batch, Driver, Input
 from benchmarks.simulation.invariants import (
     InvariantError,
-    delivery_problems,
     problems_of,
-    quiet_problems,
 )
-from benchmarks.simulation.journal import Charge, Journal, Step
+from benchmarks.simulation.journal import FROM_STORE, Charge, Journal, Step
+from benchmarks.simulation.links import Link
 from benchmarks.simulation.network import LinkFilter, Network, Outcome, Refusal, Transmission
 from benchmarks.simulation.participant import ArmedCrash, Participant
 from benchmarks.simulation.scenario import START_NS, Crash, Scenario
 from benchmarks.simulation.schedule import Schedule
-from reliable_channel.core.effects import Effects, Publish
+from benchmarks.simulation.settling import Settling
+from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine, ChannelStatus
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
 from reliable_channel.events import ChannelEvent
@@ -72,6 +72,7 @@ class Simulation:
         refusal: Asked for each publication besides the scenario's faults; None takes all.
         on_event: The application of all participants: told of each event after its effects are carried out.
         streams: Gives the random stream of a purpose; None derives it from the scenario's seed.
+        keeps_rows: Rows are kept also where the scenario starts nobody again: ``problems`` looks at them.
     """
 
     def __init__(
@@ -84,17 +85,17 @@ class Simulation:
         refusal: Refusal | None = None,
         on_event: Callable[[int, ChannelEvent], None] | None = None,
         streams: Callable[[str], Random] | None = None,
+        keeps_rows: bool = True,
     ) -> None:
         self.scenario = scenario
         self.streams = streams
         self.trace = trace
         self.wire = wire
-        self.carries = carries
-        self.refusal = refusal
         self.on_event = on_event
         self.counters: Counter[str] = Counter()
         self.schedule = Schedule()
         self.participants = [self._participant(index) for index in range(scenario.participants)]
+        self.settling = Settling(self.schedule, self.participants, excused=scenario.is_excused)
         self.network = Network(
             scenario,
             self.schedule,
@@ -102,8 +103,8 @@ class Simulation:
             self.stream("store"),
             self.counters,
             wire=wire,
-            carries=self._carries,
-            refusal=self._refusal,
+            carries=carries,
+            refusal=refusal,
             arrive=self._arrive,
             report=self._report,
         )
@@ -119,6 +120,7 @@ class Simulation:
             show=self._show,
         )
         self.driver.traces = trace is not None
+        self.driver.keeps_rows = keeps_rows or scenario.starts_again
 
     def stream(self, purpose: str) -> Random:
         """Return a random stream that depends on nothing but the seed and its purpose."""
@@ -133,16 +135,28 @@ class Simulation:
             index=index,
             sender_id=sender_id,
             journal=Journal(sender_id=sender_id, is_live=False),
-            link=self.stream(f"link/{index}"),
+            link=Link(self.scenario, index, self.stream),
             node=self.stream(f"node/{index}"),
             offset_ns=int(skew * MS),
         )
 
-    def _carries(self, transmission: Transmission, receiver: int) -> bool:
-        return self.carries is None or self.carries(transmission, receiver)
+    @property
+    def carries(self) -> LinkFilter | None:
+        """Asked for each copy besides the scenario's partitions; None carries all."""
+        return self.network.carries
 
-    def _refusal(self, publish: Publish, index: int) -> bool | None:
-        return None if self.refusal is None else self.refusal(publish, index)
+    @carries.setter
+    def carries(self, carries: LinkFilter | None) -> None:
+        self.network.carries = carries
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Asked for each publication besides the scenario's faults; None takes all."""
+        return self.network.refusal
+
+    @refusal.setter
+    def refusal(self, refusal: Refusal | None) -> None:
+        self.network.refusal = refusal
 
     @property
     def transmissions(self) -> int:
@@ -180,16 +194,12 @@ class Simulation:
         while not self.is_settled():
             if self.now >= end:
                 return False
-            self.run(SETTLE_STEP_MS)
+            self.schedule.step(SETTLE_STEP_MS, end)
         return True
 
     def is_settled(self) -> bool:
         """Tell whether nothing is under way, every channel is quiet and everybody has everything."""
-        return (
-            not self.schedule.under_way
-            and not quiet_problems(self.statuses())
-            and not delivery_problems(self.journals, excused=bool(self.scenario.crashes))
-        )
+        return self.settling.is_over()
 
     # -- who is there -----------------------------------------------------------------------------
 
@@ -249,7 +259,11 @@ class Simulation:
         if who.generation == 1 or scenario.broken != "never_start_again":
             effects.merge(machine.start(now))
         self._note(who, "start", b"")
-        self.driver.give(who, lambda _: effects)
+        self.driver.give(who, partial(self._take_start, effects))
+
+    def _take_start(self, effects: Effects, batch: Batch) -> Effects:
+        batch.cause = FROM_STORE  # nothing else brings messages before a start
+        return effects
 
     def _catch_up(self, who: Participant, machine: ChannelMachine, now: Nanoseconds) -> Effects:
         """Take what the store has since the last message seen, as the driver does before it starts."""
@@ -321,7 +335,7 @@ class Simulation:
         if is_repeat:
             self.counters["repeats"] += 1
             return effects
-        segments = machine.request_status(request_id).segments
+        segments = machine.outgoing.book.requests[request_id].segments
         step = Step(
             message_id=segments[0].message_id,
             sender_id=who.sender_id,
@@ -339,16 +353,17 @@ class Simulation:
 
     def inject(self, index: int, data: bytes, message_hash: bytes | None = None) -> None:
         """Let a participant receive bytes from nowhere."""
-        self.driver.give(
-            self.participants[index],
-            partial(self._receive, self.participants[index], data, message_hash),
-        )
+        who = self.participants[index]
+        self.driver.give(who, partial(self._receive, who, data, message_hash, 0))
 
     def _receive(
-        self, who: Participant, data: bytes, message_hash: bytes | None, _: Batch
+        self, who: Participant, data: bytes, message_hash: bytes | None, number: int, batch: Batch
     ) -> Effects:
         self._note(who, "receive", data)
-        return self.machine(who.index).receive(data, message_hash, self.now + who.offset_ns)
+        batch.cause = number
+        return self.machine(who.index).receive(
+            data, message_hash, self.schedule.now + who.offset_ns
+        )
 
     def _wake(self, who: Participant, generation: int) -> None:
         if who.machine_of(generation) is None or who.wake_ns != self.now:
@@ -372,11 +387,9 @@ class Simulation:
         if who.machine is None:
             return
         self.counters["copies_received"] += 1
-        self.inject(
-            who.index,
-            transmission.data,
-            None if transmission.ephemeral else transmission.message_hash,
-        )
+        message_hash = None if transmission.ephemeral else transmission.message_hash
+        item = partial(self._receive, who, transmission.data, message_hash, transmission.number)
+        self.driver.give(who, item)
 
     def _report(
         self, who: Participant, generation: int, transmission: Transmission, outcome: Outcome
@@ -388,7 +401,7 @@ class Simulation:
     def _take_report(
         self, who: Participant, transmission: Transmission, outcome: Outcome, batch: Batch
     ) -> Effects:
-        machine, now = self.machine(who.index), self.now + who.offset_ns
+        machine, now = self.machine(who.index), self.schedule.now + who.offset_ns
         segment_id = transmission.segment_id
         batch.reports.append((transmission, now))
         if outcome is None:
@@ -408,13 +421,15 @@ class Simulation:
             self.driver.give(who, partial(self._take_answer, who, found))
 
     def _take_answer(
-        self, who: Participant, found: list[tuple[bytes, bytes]] | None, _: Batch
+        self, who: Participant, found: list[tuple[bytes, bytes]] | None, batch: Batch
     ) -> Effects:
-        machine, now = self.machine(who.index), self.now + who.offset_ns
+        machine, now = self.machine(who.index), self.schedule.now + who.offset_ns
         if found is None:
             self._note(who, "fetch failed", b"")
             return machine.fetch_failed(now)
-        self._note(who, "fetched", b"".join(data for _, data in found))
+        batch.cause = FROM_STORE
+        if self.trace is not None:
+            self._note(who, "fetched", b"".join(data for _, data in found))
         return machine.fetched(found, now)
 
     # -- effects ----------------------------------------------------------------------------------
@@ -428,7 +443,7 @@ class Simulation:
         deadline = who.machine.next_deadline() if who.machine is not None else None
         if deadline is None:
             return
-        wake_ns = max(self.now, deadline - who.offset_ns)
+        wake_ns = max(self.schedule.now, deadline - who.offset_ns)
         if who.wake_ns is None or wake_ns < who.wake_ns:
             who.wake_ns = wake_ns
             self.schedule.wake(wake_ns, partial(self._wake, who, who.generation))

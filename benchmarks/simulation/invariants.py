@@ -41,7 +41,7 @@ from reliable_channel.records import (
     RecordKey,
     RequestRecord,
 )
-from reliable_channel.types import SECOND, MessageId, ParticipantId, RequestId
+from reliable_channel.types import SECOND, MessageId, Nanoseconds, ParticipantId, RequestId
 
 SHOWN_PROBLEMS: Final = 12
 """Problems that the text of a failed check lists."""
@@ -167,32 +167,21 @@ def order_problems(journals: Sequence[Journal], *, excused: bool = False) -> lis
         excused: There were crashes. What a message comes after is not known to a receiver that was told that the one
             between them is lost.
     """
-    sent_ns = {step.message_id: step.time_ns for journal in journals for step in journal.sent()}
     names = names_of(journals)
+    sent_ns = {step.message_id: step.time_ns for journal in journals for step in journal.sent()}
+    places_of = [_places(journal, sent_ns, names) for journal in journals]
+    lost_of = [
+        {names.get(item, item) for item in lost_ids(journal)} if excused else set()
+        for journal in journals
+    ]
     problems: list[str] = []
     for sender in journals:
-        steps = [step for step in sender.steps if not step.ephemeral]
-        for receiver in journals:
+        steps = _in_order(sender, names)
+        for receiver, places, lost in zip(journals, places_of, lost_of, strict=True):
             if receiver is sender:
                 continue
-            places = {
-                name: place
-                for place, step in reversed(list(enumerate(receiver.steps)))
-                for name in (names.get(step.message_id, step.message_id),)
-                if not step.late
-                and not step.ephemeral
-                and sent_ns.get(name, START_NS) >= receiver.joined_ns
-            }
-            lost = {names.get(item, item) for item in lost_ids(receiver)} if excused else set()
             latest, cause = -1, ""
-            passed: set[MessageId] = set()
-            for step in steps:
-                name = names.get(step.message_id, step.message_id)
-                if (
-                    name in passed
-                ):  # an equal payload: with ids of the content the same message again
-                    continue
-                passed.add(name)
+            for name, step in steps:
                 if name in lost:
                     latest = -1
                 place = places.get(name, -1)
@@ -204,6 +193,37 @@ def order_problems(journals: Sequence[Journal], *, excused: bool = False) -> lis
                 if place > latest:
                     latest, cause = place, step.message_id
     return problems
+
+
+def _places(
+    receiver: Journal,
+    sent_ns: Mapping[MessageId, Nanoseconds],
+    names: Mapping[MessageId, MessageId],
+) -> dict[MessageId, int]:
+    """Return where each message that has a place in the order first came in a journal."""
+    found: dict[MessageId, int] = {}
+    for place, step in enumerate(receiver.steps):
+        name = names.get(step.message_id, step.message_id)
+        if step.late or step.ephemeral or sent_ns.get(name, START_NS) < receiver.joined_ns:
+            continue
+        found.setdefault(name, place)
+    return found
+
+
+def _in_order(
+    sender: Journal, names: Mapping[MessageId, MessageId]
+) -> list[tuple[MessageId, Step]]:
+    """Return what a participant sent and what came before that, each message once."""
+    found: dict[MessageId, Step] = {}
+    end = 0
+    for step in sender.steps:
+        if step.ephemeral:
+            continue
+        # An equal payload: with ids of the content the same message again.
+        found.setdefault(names.get(step.message_id, step.message_id), step)
+        if step.request_id:
+            end = len(found)
+    return list(found.items())[:end]
 
 
 def request_problems(journals: Sequence[Journal]) -> list[str]:
@@ -429,13 +449,13 @@ def problems_of(
     """Return what a run broke, by the name of what must hold; empty when all is well.
 
     Args:
-        scenario: What was played; with crashes in it, what was reported as failed or lost is excused.
+        scenario: What was played; with crashes or churn in it, what was reported as failed or lost is excused.
         participants: All of them.
         charges: What counts against their budgets.
     """
     journals = [who.journal for who in participants]
     machines = [who.machine for who in participants if who.machine is not None]
-    excused = bool(scenario.crashes)
+    excused = scenario.is_excused
     found = {
         "delivery": delivery_problems(journals, excused=excused),
         "order": order_problems(journals, excused=excused),

@@ -8,10 +8,13 @@ Spec: RELIABLE-CHANNEL-API, Events, for what an application is told.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reliable_channel.events import ChannelEvent
 from reliable_channel.types import MessageId, Nanoseconds, ParticipantId, RequestId
+
+FROM_STORE: Final = -1
+"""What brought a delivery that came with an answer of the store, or with what a restart found in it."""
 
 
 class Step(NamedTuple):
@@ -33,6 +36,9 @@ class Step(NamedTuple):
     """Of an own message: its wrap time."""
     key: str = ""
     """Of an own message: its idempotency key, where it has one."""
+    cause: int = 0
+    """Of a delivery: the number of the transmission with whose arrival it came; `FROM_STORE`, or 0 for anything else,
+    such as the end of a wait."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,9 @@ from benchmarks.simulation.schedule import Schedule
 from reliable_channel.core.effects import Publish
 from reliable_channel.types import MS, Nanoseconds, RequestId
 
+Kind: TypeAlias = Literal["segment", "sync", "repair"]
+"""Of a transmission: a data or parity segment from its sender, a sync message, the answer to a repair request."""
+
 
 class Transmission(NamedTuple):
     """One message that a node gave to the network."""
@@ -39,6 +42,15 @@ class Transmission(NamedTuple):
     message_hash: bytes
     ephemeral: bool
     time_ns: Nanoseconds
+
+    @property
+    def kind(self) -> Kind:
+        """What it is, by the name that its machine gave it: ``sync:1``, ``repair:1``, or a request's id and ``:1``."""
+        if self.segment_id.startswith("sync:"):
+            return "sync"
+        if self.segment_id.startswith("repair:"):
+            return "repair"
+        return "segment"
 
 
 class StoredMessage(NamedTuple):
@@ -76,8 +88,8 @@ class Network:
         draws: Decides what the store does.
         counters: Where failures and queries are counted.
         wire: Takes every transmission that reaches the network; None keeps none.
-        carries: Asked for each copy besides the scenario's partitions.
-        refusal: Asked for each publication besides the scenario's faults.
+        carries: Asked for each copy besides the scenario's partitions; None carries all.
+        refusal: Asked for each publication besides the scenario's faults; None takes all.
         arrive: Told of each copy that arrives.
         report: Told of each outcome.
     """
@@ -91,8 +103,8 @@ class Network:
         counters: Counter[str],
         *,
         wire: list[Transmission] | None,
-        carries: LinkFilter,
-        refusal: Refusal,
+        carries: LinkFilter | None,
+        refusal: Refusal | None,
         arrive: Arrival,
         report: Report,
     ) -> None:
@@ -181,7 +193,7 @@ class Network:
     def _node_outcome(self, who: Participant, publish: Publish) -> bool | None:
         """Draw what the node says: None takes the message, True fails it for now, False for good."""
         faults, draw = self.scenario.node, who.node.random()
-        if (said := self.refusal(publish, who.index)) is not None:
+        if self.refusal is not None and (said := self.refusal(publish, who.index)) is not None:
             return said
         if draw < faults.rejection:
             return False
@@ -195,13 +207,14 @@ class Network:
         """Put a copy on its way to each participant, and one into the store."""
         if self.wire is not None:
             self.wire.append(transmission)
-        faults, now = self.scenario.faults, self.schedule.now
+        now, is_sync = self.schedule.now, transmission.kind == "sync"
+        filtered = bool(self.scenario.partitions) or self.carries is not None
         for receiver in self.participants:
             if receiver.index == transmission.sender:
                 delays = [0] if receiver.node.random() < self.scenario.node.echo else []
             else:
-                delays = faults.copies(receiver.link)
-                if not self._is_carried(transmission, receiver.index):
+                delays = receiver.link.copies(now, is_sync=is_sync)
+                if filtered and not self._is_carried(transmission, receiver.index):
                     delays = []
             for delay in delays:
                 self.schedule.at(now + delay, partial(self.arrive, receiver, transmission))
@@ -213,7 +226,7 @@ class Network:
             apart = (transmission.sender in cut.side) != (receiver in cut.side)
             if apart and cut.from_ms <= elapsed_ms < cut.until_ms:
                 return False
-        return self.carries(transmission, receiver)
+        return self.carries is None or self.carries(transmission, receiver)
 
     # -- store ------------------------------------------------------------------------------------
 

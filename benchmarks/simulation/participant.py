@@ -13,11 +13,13 @@ from random import Random
 from typing import Any, TypeAlias
 
 from benchmarks.simulation.journal import Journal, Step
+from benchmarks.simulation.links import Link
 from benchmarks.simulation.scenario import Crash, Moment
 from reliable_channel.core.effects import Effects
 from reliable_channel.core.machine import ChannelMachine
 from reliable_channel.events import MessageReceivedEvent, event_from_record
 from reliable_channel.records import (
+    Changes,
     ChannelRecord,
     EventRecord,
     Record,
@@ -44,8 +46,8 @@ class Participant:
     index: int
     sender_id: ParticipantId
     journal: Journal
-    link: Random
-    """Draws what becomes of its copies."""
+    link: Link
+    """On which its copies come."""
     node: Random
     """Draws what its node does."""
     offset_ns: Nanoseconds = 0
@@ -80,17 +82,23 @@ class Participant:
             assert isinstance(record, ChannelRecord)
             yield record
 
-    def keep_rows(self, effects: Effects) -> None:
+    def keep_rows(self, changes: Changes) -> None:
         """Change the rows as a machine asks for."""
-        for (kind, key), record in effects.changes.items():
+        for (kind, key), record in changes.items():
             table = self.rows.setdefault(kind, {})
             if record is None:
                 table.pop(key, None)
             else:
                 table[key] = record
 
-    def deliveries(self, effects: Effects, now: Nanoseconds) -> list[Step]:
-        """Return what the journal gets of the messages that effects deliver."""
+    def deliveries(self, effects: Effects, now: Nanoseconds, cause: int = 0) -> list[Step]:
+        """Return what the journal gets of the messages that effects deliver.
+
+        Args:
+            effects: What one input asks for.
+            now: Virtual time.
+            cause: What that input was, as a `Step` has it.
+        """
         return [
             Step(
                 message_id=event.message_id,
@@ -99,6 +107,7 @@ class Participant:
                 time_ns=now,
                 ephemeral=event.ephemeral,
                 late=event.late,
+                cause=cause,
             )
             for event in effects.events
             if isinstance(event, MessageReceivedEvent)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from math import inf
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from benchmarks.simulation.breakage import BREAKAGES
@@ -79,6 +80,127 @@ class StoreFaults:
     """Rate of queries that fail."""
     catch_up: bool = True
     """Whether a restarted participant asks for what it missed before it goes on."""
+
+
+def check_range(
+    part: str, values: object, names: str, low: float, high: float, *, above: bool = False
+) -> None:
+    """Refuse fields that are out of bounds.
+
+    Args:
+        part: What they belong to.
+        values: Has them as attributes.
+        names: Of the fields, with spaces between them.
+        low: Smallest value.
+        high: Largest value.
+        above: The smallest value itself is refused.
+
+    Raises:
+        ValueError: One is, or is no number.
+    """
+    for name in names.split():
+        value = getattr(values, name)
+        if low <= value <= high and not (above and value == low) and value < inf:
+            continue
+        if high == inf:
+            text = f"{part}.{name} must be {f'above {low:g}' if above else f'{low:g} or more'}"
+        else:
+            text = f"{part}.{name} must be from {low:g} to {high:g}"
+        message = f"{text}, not {value!r}"
+        raise ValueError(message)
+
+
+DelayKind: TypeAlias = Literal["constant", "uniform", "exponential", "lognormal"]
+
+DELAY_KINDS: Final[tuple[DelayKind, ...]] = get_args(DelayKind)
+"""All of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """How long copies are under way, each on its own: with any spread, they overtake each other.
+
+    Raises:
+        ValueError: A value is none that the distribution can have.
+    """
+
+    kind: DelayKind = "constant"
+    mean_ms: float = 0.0
+    """Mean of all delays, milliseconds."""
+    spread_ms: float | None = None
+    """Milliseconds; None is as much as the mean, and 0 for ``constant``. ``uniform``: half the width. ``exponential``:
+    mean of the exponential part, the rest of the mean being the shortest delay. ``lognormal``: standard deviation."""
+
+    @property
+    def spread(self) -> float:
+        """The spread where none was given, too, milliseconds."""
+        if self.spread_ms is not None:
+            return self.spread_ms
+        return 0.0 if self.kind == "constant" else self.mean_ms
+
+    def __post_init__(self) -> None:
+        if self.kind not in DELAY_KINDS:
+            text = f"delays.kind must be one of {', '.join(DELAY_KINDS)}, not {self.kind!r}"
+            raise ValueError(text)
+        if self.kind == "constant":
+            check_range("delays", self, "mean_ms", 0, inf)
+            if self.spread:
+                text = "delays.spread_ms must be 0 where delays.kind is 'constant'"
+                raise ValueError(text)
+            return
+        check_range("delays", self, "mean_ms spread", 0, inf, above=True)
+        if self.kind != "lognormal" and self.spread > self.mean_ms:
+            text = f"delays.spread_ms must not be above delays.mean_ms where it is {self.kind!r}"
+            raise ValueError(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bursts:
+    """Losses that come together: each receiver's link is good or bad, for exponential times (Gilbert and Elliott).
+
+    Raises:
+        ValueError: A value is out of bounds, or no share of bad time gives that mean loss.
+    """
+
+    loss: float
+    """Mean loss over all time, from 0 to 1."""
+    burst_ms: float
+    """Mean time in the bad state, milliseconds."""
+    bad_loss: float = 1.0
+    """Loss in the bad state."""
+    good_loss: float = 0.0
+    """Loss in the good state."""
+
+    @property
+    def bad_share(self) -> float:
+        """Share of the time that is bad, from 0 to 1."""
+        return (self.loss - self.good_loss) / (self.bad_loss - self.good_loss)
+
+    def __post_init__(self) -> None:
+        check_range("bursts", self, "loss bad_loss good_loss", 0, 1)
+        check_range("bursts", self, "burst_ms", 0, inf, above=True)
+        if self.good_loss >= self.bad_loss:
+            text = "bursts.good_loss must be below bursts.bad_loss"
+            raise ValueError(text)
+        check_range("bursts", self, "loss", self.good_loss, self.bad_loss)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Churn:
+    """Every participant goes down and comes back from its kept rows, again and again, while messages are sent.
+
+    Raises:
+        ValueError: A value is out of bounds.
+    """
+
+    every_ms: float
+    """Mean time up, exponential, milliseconds."""
+    down_ms: float
+    """Mean time down, exponential, milliseconds."""
+
+    def __post_init__(self) -> None:
+        check_range("churn", self, "every_ms", 0, inf, above=True)
+        check_range("churn", self, "down_ms", 0, inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +271,7 @@ class Scenario:
     messages: int = 200
     """Payloads sent in all, each by somebody drawn from those present."""
     warm_up: bool = False
-    """Before all that, everybody sends until nobody's channel is new: only then is everybody promised everything."""
+    """Before all that, senders send until nobody's channel is new: only then is everybody promised everything."""
     interval_ms: float = 50.0
     """Average distance of two sends."""
     payload_bytes: tuple[int, int] = (40, 80)
@@ -162,17 +284,29 @@ class Scenario:
     """Each payload has an idempotency key, and is sent under it so many times again."""
     clock_skew_ms: float = 0.0
     """Clocks of participants are wrong by up to this much, either way."""
+    senders: int | None = None
+    """Only the first so many participants send; None: all. In the warm-up two do at least: so all hear somebody."""
     settle_ms: float = 120_000.0
     """Longest time after the last send until the run ends; it ends earlier when nothing is left to do."""
     faults: LinkFaults = field(default_factory=LinkFaults)
     """Of each receiver's copy."""
+    delays: Delays | None = None
+    """Instead of the delay and jitter of ``faults``; None: those."""
+    bursts: Bursts | None = None
+    """Instead of the loss of ``faults``; None: that."""
+    sync_loss: float | None = None
+    """Loss of the copies of sync messages, each on its own, whatever that of all others is; None: as theirs."""
     node: NodeFaults = field(default_factory=NodeFaults)
     store: StoreFaults = field(default_factory=StoreFaults)
     partitions: tuple[Partition, ...] = ()
     joins: tuple[Join, ...] = ()
     restarts: tuple[Restart, ...] = ()
+    churn: Churn | None = None
+    """From the first send, or from when somebody joins, until ``messages`` times ``interval_ms`` later; then who is
+    down comes up. None: nobody goes down."""
     crashes: tuple[Crash, ...] = ()
-    """With any, a message need not arrive whose request ended in an error, or which the receiver reported lost."""
+    """With any, or with ``churn``, a message need not arrive whose request ended in an error, or which the receiver
+    reported lost."""
     commit_ms: float = 0.0
     """How long a transaction takes; inputs that come meanwhile share the next one."""
     broken: str = ""
@@ -185,6 +319,21 @@ class Scenario:
         if self.broken and self.broken not in BREAKAGES:
             text = f"broken must be one of {', '.join(BREAKAGES)}, not {self.broken!r}"
             raise ValueError(text)
+        if self.senders is not None and not 1 <= self.senders <= self.participants:
+            text = f"senders must be from 1 to the {self.participants} participants, not {self.senders}"
+            raise ValueError(text)
+        if self.sync_loss is not None:
+            check_range("scenario", self, "sync_loss", 0, 1)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether processes die while messages are sent, so that not all of them have to arrive."""
+        return bool(self.crashes) or self.churn is not None
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether anybody is started again, from rows."""
+        return bool(self.restarts) or self.is_excused
 
     def to_json(self) -> str:
         """Return all that differs from the default but the seed, as one line of JSON."""
@@ -201,7 +350,7 @@ class Scenario:
         values: dict[str, Any] = json.loads(text)
         values.setdefault("seed", seed)
         for name, build in _PARTS.items():
-            if name in values:
+            if values.get(name) is not None:
                 values[name] = build(values[name])
         return cls(**values)
 
@@ -220,8 +369,8 @@ def _differences(value: Any, default: Any) -> dict[str, Any]:
         mine, theirs = getattr(value, item.name), getattr(default, item.name)
         if mine == theirs:
             continue
-        if is_dataclass(mine):
-            found[item.name] = _differences(mine, theirs)
+        if is_dataclass(mine) and not isinstance(mine, type):
+            found[item.name] = asdict(mine) if theirs is None else _differences(mine, theirs)
         elif isinstance(mine, tuple) and mine and is_dataclass(mine[0]):
             found[item.name] = [
                 {part.name: getattr(entry, part.name) for part in fields(entry)} for entry in mine
@@ -239,6 +388,9 @@ def _sds(values: dict[str, Any]) -> SdsConfig:
 _PARTS: Final[dict[str, Callable[[Any], Any]]] = {
     "payload_bytes": tuple,
     "faults": lambda values: LinkFaults(**values),
+    "delays": lambda values: Delays(**values),
+    "bursts": lambda values: Bursts(**values),
+    "churn": lambda values: Churn(**values),
     "node": lambda values: NodeFaults(**values),
     "store": lambda values: StoreFaults(**values),
     "partitions": lambda values: tuple(

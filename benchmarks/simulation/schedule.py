@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from functools import partial
 
 from benchmarks.simulation.scenario import START_NS
 from reliable_channel.types import MS, Nanoseconds
@@ -22,28 +21,39 @@ class Schedule:
         self.now: Nanoseconds = START_NS
         self.under_way = 0
         """Actions set by `at` and not done yet."""
-        self._actions: list[tuple[Nanoseconds, int, Callable[[], None]]] = []
+        self._actions: list[tuple[Nanoseconds, int, Callable[[], None], bool]] = []
+        """The last says whether it is under way."""
         self._order = 0
 
     def at(self, time_ns: Nanoseconds, action: Callable[[], None]) -> None:
         """Do something at a time; it counts as under way until then."""
         self.under_way += 1
-        self.wake(time_ns, partial(self._act, action))
+        self._order += 1
+        heapq.heappush(self._actions, (max(time_ns, self.now), self._order, action, True))
 
     def wake(self, time_ns: Nanoseconds, action: Callable[[], None]) -> None:
         """Do something at a time; nobody has to wait for it."""
         self._order += 1
-        heapq.heappush(self._actions, (max(time_ns, self.now), self._order, action))
-
-    def _act(self, action: Callable[[], None]) -> None:
-        self.under_way -= 1
-        action()
+        heapq.heappush(self._actions, (max(time_ns, self.now), self._order, action, False))
 
     def run(self, duration_ms: float) -> None:
         """Let time pass."""
         end = self.now + int(duration_ms * MS)
         actions = self._actions
         while actions and actions[0][0] <= end:
-            self.now, _, action = heapq.heappop(actions)
+            self.now, _, action, is_under_way = heapq.heappop(actions)
+            self.under_way -= is_under_way
             action()
         self.now = end
+
+    def step(self, step_ms: float, end_ns: Nanoseconds) -> None:
+        """Let time pass in whole steps, up to the first after which something was done, or which reaches an end.
+
+        Args:
+            step_ms: Length of a step, milliseconds.
+            end_ns: The end.
+        """
+        step = int(step_ms * MS)
+        target = min(self._actions[0][0], end_ns) if self._actions else end_ns
+        steps = max(1, -((self.now - target) // step))
+        self.run(steps * step_ms)

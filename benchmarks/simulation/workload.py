@@ -9,12 +9,14 @@ Spec: none of its own; a tool of this project.
 from __future__ import annotations
 
 from functools import partial
+from math import log1p
+from random import Random
 from typing import Final
 
 from benchmarks.simulation.engine import Simulation
-from benchmarks.simulation.scenario import START_NS, Scenario
+from benchmarks.simulation.scenario import START_NS, Churn, Scenario
 from reliable_channel.errors import ChannelFullError
-from reliable_channel.types import MS
+from reliable_channel.types import MS, Nanoseconds
 
 WARM_UP_ROUNDS: Final = 20
 """Tries, at most."""
@@ -38,6 +40,9 @@ class Workload:
 
     Args:
         simulation: The group, not started yet.
+
+    Attributes:
+        began_ns: When the warm-up was over and the scenario's messages began.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -47,6 +52,7 @@ class Workload:
         self.repeats = simulation.stream("repeats")
         self.retries = simulation.stream("retries")
         self.sent: dict[int, list[bytes]] = {}
+        self.began_ns: Nanoseconds = START_NS
 
     def play(self) -> None:
         """Run the scenario to its end."""
@@ -57,11 +63,14 @@ class Workload:
             simulation.after(at_ms, partial(simulation.start, index))
         if scenario.warm_up:
             self.warm_up()
+        self.began_ns = simulation.now
         for restart in scenario.restarts:
             end = simulation.tear if restart.torn else simulation.crash
             revive = partial(self._revive, restart.participant)
             simulation.after(restart.at_ms, partial(end, restart.participant))
             simulation.after(restart.at_ms + restart.down_ms, revive)
+        if scenario.churn is not None:
+            self.churn(scenario.churn, scenario.messages * scenario.interval_ms)
         for crash in scenario.crashes:
             simulation.after(crash.at_ms, partial(simulation.arm, crash))
         for number in range(scenario.messages):
@@ -73,17 +82,54 @@ class Workload:
         simulation.settle()
 
     def warm_up(self) -> None:
-        """Let everybody send until all have heard others for a while; what is sent from then on is owed to all."""
-        simulation = self.simulation
+        """Let senders send until all have heard others for a while; what is sent from then on is owed to all."""
+        simulation, senders = self.simulation, self.scenario.senders
         machines = [simulation.machine(item.index) for item in simulation.participants]
+        # Two at least: a single one would hear nobody.
+        count = len(machines) if senders is None else min(len(machines), max(2, senders))
         for number in range(WARM_UP_ROUNDS):
-            for index in range(len(machines)):
+            for index in range(count):
                 simulation.send(index, b"warm-up %d of %d" % (number, index))
             simulation.run(WARM_UP_ROUND_MS)
             if not any(machine.gaps.is_settling() for machine in machines):
                 break
         for journal in simulation.journals:
             journal.joined_ns = simulation.now
+
+    def churn(self, churn: Churn, duration_ms: float) -> None:
+        """Let everybody go down and come back for a while; whoever is down at its end comes back then."""
+        simulation = self.simulation
+        end_ns = simulation.now + int(duration_ms * MS)
+        for who in simulation.participants:
+            draws = simulation.stream(f"churn/{who.index}")
+            self._up(who.index, churn, draws, end_ns)
+        simulation.after(duration_ms, self.bring_back)
+
+    def _up(self, index: int, churn: Churn, draws: Random, end_ns: Nanoseconds) -> None:
+        """Let a participant come up unless it is, and set the time at which it goes down."""
+        simulation = self.simulation
+        who = simulation.participants[index]
+        if who.machine is None and who.generation:
+            simulation.start(index)
+        up_ms = -churn.every_ms * log1p(-draws.random())
+        if simulation.now + up_ms * MS < end_ns:
+            simulation.after(up_ms, partial(self._down, index, churn, draws, end_ns))
+
+    def _down(self, index: int, churn: Churn, draws: Random, end_ns: Nanoseconds) -> None:
+        """Let a participant go down unless it is, and set the time at which it comes up."""
+        simulation = self.simulation
+        if simulation.participants[index].machine is not None:
+            simulation.crash(index)
+            simulation.counters["churned"] += 1
+        down_ms = -churn.down_ms * log1p(-draws.random())
+        if simulation.now + down_ms * MS < end_ns:
+            simulation.after(down_ms, partial(self._up, index, churn, draws, end_ns))
+
+    def bring_back(self) -> None:
+        """Start everybody who has been there and is not."""
+        for who in self.simulation.participants:
+            if who.machine is None and who.generation:
+                self.simulation.start(who.index)
 
     def _revive(self, index: int) -> None:
         if self.simulation.participants[index].machine is not None:
@@ -97,7 +143,8 @@ class Workload:
         choice, size = draws.random(), draws.randint(low, high)
         ephemeral = draws.random() < scenario.ephemeral
         payload = (b"%d:" % number + draws.randbytes(size))[: max(size, 8)]
-        present = [item.index for item in simulation.participants if item.machine is not None]
+        senders = simulation.participants[: scenario.senders]
+        present = [item.index for item in senders if item.machine is not None]
         if not present:
             simulation.after(scenario.interval_ms, partial(self._send_something, number))
             return

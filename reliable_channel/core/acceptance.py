@@ -58,6 +58,7 @@ class Acceptance:
         *,
         logged: bool,
         proven: bool = True,
+        has_row: bool = True,
     ) -> KnownMessage:
         """Make a message known: from now on it deduplicates, is acknowledged and is not looked for.
 
@@ -68,11 +69,12 @@ class Acceptance:
             arrival: Its bytes; None when it was rebuilt.
             logged: It may be named from now on.
             proven: Its content gives its id.
+            has_row: Its row is written; else it is up to the caller, once it is known whether it was delivered.
         """
-        state = self.state
+        state, lamport = self.state, message.lamport_timestamp or 0
         known = KnownMessage(
             message.message_id,
-            state.see_lamport(message.lamport_timestamp or 0, state.now),
+            state.see_lamport(lamport, state.now),
             message.sender_id,
             index=index,
             segment_count=segment_count,
@@ -80,12 +82,12 @@ class Acceptance:
             logged=logged,
             proven=proven,
         )
-        state.log.add(known)
+        state.log.add(known, has_row=has_row)
         self.gaps.stop_looking(message.message_id)
         if arrival:
             self.archive(message, arrival)
             if not arrival.from_store:
-                self.gaps.lower_floor(message.lamport_timestamp or 0)
+                self.gaps.lower_floor(lamport)
         if not state.settled_at_ns:
             state.settled_at_ns = state.now + self.gaps.grace_ns
         return known
@@ -179,9 +181,10 @@ class Acceptance:
         payload.held_parity.clear()
         if payload.parity_rows:
             self.drop_parity_rows(payload, payload.parity_rows)
-        if not payload.ephemeral:
+        if not payload.key.ephemeral:
+            holder = self.causal.holder
             for message_id in payload.ids.values():
-                self.causal.holder.pop(message_id, None)
+                holder.pop(message_id, None)
                 if has_rows:
                     self.state.outbox.discard(PendingRecord, message_id)
 

@@ -75,6 +75,12 @@ def assemble(payload: IncomingPayload, latest: SegmentMessage | None = None) -> 
 
     At most ``MAX_ASSEMBLIES`` patterns are tried, and beyond the first no more than ``MAX_WORK``.
     """
+    size = plain_size(payload)
+    if size:
+        message = put_together(payload.key, payload.data, {}, size)
+        if message is not None:
+            payload.chunk_bytes = size
+            return message
     work = 0
     for group in groups(payload, latest):
         for chosen, parity in untried(payload, group):
@@ -89,6 +95,23 @@ def assemble(payload: IncomingPayload, latest: SegmentMessage | None = None) -> 
                 return message
             payload.failures += 1
     return None
+
+
+def plain_size(payload: IncomingPayload) -> int:
+    """Return the chunk's bytes of a set whose only pattern is all of its data segments; 0 where there may be others.
+
+    Of almost every payload without parity each segment came once, and there is nothing to choose.
+    """
+    data, count = payload.data, payload.data_count
+    if payload.parity or payload.rivals or payload.failures or not 1 < count == len(data):
+        return 0
+    size, end = len(data[0]), len(data[count - 1])
+    # The last one tells the chunk, or is no longer than it.
+    told = chunk_of(count, payload.key.payload_bytes, count - 1, end)
+    if told != size if told else end > size:
+        return 0
+    sizes = {len(data[index]) for index in range(count - 1)}
+    return size if len(sizes) == 1 else 0
 
 
 def work_of(count: int, missing: int, size: int) -> int:

@@ -16,7 +16,7 @@ from reliable_channel.core.assembly import assemble
 from reliable_channel.core.naming import SegmentNames
 from reliable_channel.core.payload import SEGMENT_OCTETS, Candidate, IncomingPayload, SetKey
 from reliable_channel.core.rate_limit import ChannelBudget
-from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.reassembly import Reassembler, digest_of
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage, history_octets
@@ -47,6 +47,9 @@ class Delivery:
         causal: Says when a payload's turn has come, by calling ``deliver``.
         gaps: What payloads wait for.
         acceptance: Where rebuilt segments are entered, and what is forgotten once delivered.
+
+    Attributes:
+        rest_wait_ns: How long an incomplete payload may go without progress, nanoseconds.
     """
 
     def __init__(
@@ -59,20 +62,15 @@ class Delivery:
         acceptance: Acceptance,
     ) -> None:
         self.state = state
-        self.budget = budget
         self.reassembler = reassembler
         self.causal = causal
         self.gaps = gaps
         self.acceptance = acceptance
         self.names = SegmentNames(state, causal, gaps, acceptance, self.give_way)
+        timeout_ns = state.segmentation.incomplete_timeout_ms * MS
+        self.rest_wait_ns = max(timeout_ns, INCOMPLETE_EPOCHS * budget.period)
 
     # -- incomplete payloads ----------------------------------------------------------------------
-
-    @property
-    def rest_wait_ns(self) -> Nanoseconds:
-        """How long an incomplete payload may go without progress, nanoseconds."""
-        timeout_ns = self.state.segmentation.incomplete_timeout_ms * MS
-        return max(timeout_ns, INCOMPLETE_EPOCHS * self.budget.period)
 
     def wait_for_rest(self, payload: IncomingPayload) -> None:
         """Let the time run that an incomplete payload may go without progress."""
@@ -152,12 +150,10 @@ class Delivery:
             latest: The segment that was added last; None when it was not tried yet at all.
         """
         failures = payload.failures
-        held = [
-            *payload.data.values(),
-            *payload.parity.values(),
-            *(item.chunk for items in payload.rivals.values() for item in items),
-            *(chunk for chunks in payload.parity_rivals.values() for chunk in chunks),
-        ]
+        held = [*payload.data.values(), *payload.parity.values()]
+        if payload.rivals or payload.parity_rivals:
+            held += [item.chunk for items in payload.rivals.values() for item in items]
+            held += [chunk for chunks in payload.parity_rivals.values() for chunk in chunks]
         message = assemble(payload, latest)
         if payload.failures > failures:
             self.state.outbox.count("assemblies_failed", payload.failures - failures)
@@ -190,8 +186,9 @@ class Delivery:
 
         The first content segment of a payload brings the parity over that came before it.
         """
-        is_new = not key.ephemeral and key not in self.reassembler.sets
-        waiting = self.reassembler.sets.get(key.sibling) if is_new else None
+        sets = self.reassembler.sets
+        is_new = bool(sets) and not key.ephemeral and key not in sets
+        waiting = sets.get(key.sibling) if is_new else None
         given = [] if waiting is None else self.reassembler.give_parity(waiting)
         if waiting is not None and not waiting.data:
             self.take_out(waiting)
@@ -249,7 +246,7 @@ class Delivery:
         payload.parity.clear()
         payload.parity_rivals.clear()
         held = sum(1 << index for index in payload.ids)
-        digest = set_digest(payload.key)
+        digest = digest_of(payload)
         if restored_ns is None or digest not in self.reassembler.completed:
             self.remember(digest, held, payload.data_count)
         if payload.ephemeral:
@@ -329,19 +326,19 @@ class Delivery:
 
     def deliver(self, payload: IncomingPayload) -> None:
         """Give a payload to the application: its turn has come."""
-        ids = payload.ids.values()
-        late = not payload.ephemeral and self.causal.was_given_up(ids)
+        state, ephemeral = self.state, payload.key.ephemeral
+        late = not ephemeral and self.causal.was_given_up(payload.ids.values())
         self.acceptance.forget(payload)
-        self.state.timers.cancel(("dependency", payload.serial))
-        self.state.outbox.count("messages_received")
-        self.state.outbox.emit(
+        state.timers.cancel(("dependency", payload.serial))
+        state.outbox.count("messages_received")
+        state.outbox.emit(
             MessageReceivedEvent(
-                channel_id=self.state.channel_id,
-                time_ns=self.state.now,
+                channel_id=state.channel_id,
+                time_ns=state.now,
                 message=payload.message,
-                sender_id=payload.sender_id,
+                sender_id=payload.key.sender_id,
                 message_id=payload.message_id,
-                ephemeral=payload.ephemeral,
+                ephemeral=ephemeral,
                 late=late,
             )
         )

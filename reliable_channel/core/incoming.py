@@ -25,7 +25,7 @@ from reliable_channel.core.delivery import Delivery
 from reliable_channel.core.hashing import keccak256
 from reliable_channel.core.passing import PassingMessages, whole_key
 from reliable_channel.core.payload import IncomingPayload, SetKey
-from reliable_channel.core.reassembly import Reassembler, set_digest
+from reliable_channel.core.reassembly import Reassembler, digest_of, set_digest
 from reliable_channel.core.sds.acknowledgements import Acknowledgements
 from reliable_channel.core.sds.causal import CausalOrder
 from reliable_channel.core.sds.debt import PayloadKey
@@ -110,12 +110,12 @@ class IncomingPipeline:
         self.responder.overheard(message.message_id, arrival.data)
         if message.sender_id == self.state.sender_id and self.is_echo(message):
             outbox.count("echoes")
-        elif message.kind is SdsKind.CONTENT:
-            self.receive_content(message, arrival)
-        elif message.kind is SdsKind.SYNC:
-            self.receive_sync(message, arrival)
-        else:
+        elif message.lamport_timestamp is None:
             self.receive_ephemeral(message)
+        elif message.content:
+            self.receive_content(message, arrival)
+        else:
+            self.receive_sync(message, arrival)
 
     def fetched(self, found: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take the answer of the store to a Fetch.
@@ -203,8 +203,8 @@ class IncomingPipeline:
         if known.sender_id != self.state.sender_id:
             self.owe_again(known)
             self.archive_rebuilt(message, arrival)
-        self.listen(message, arrival, fresh=False)
-        self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+        group = self.listen(message, arrival, fresh=False)
+        self.state.sync.owe(self.state.now, group)
 
     def owe_again(self, known: KnownMessage) -> None:
         """Owe all that we have of a payload: its sender may have sent one segment to ask for all.
@@ -266,32 +266,35 @@ class IncomingPipeline:
                 raise InvalidSegmentError("forged_id")
         return segment
 
-    def listen(self, message: SdsMessage, arrival: Arrival, *, fresh: bool) -> None:
-        """Take everything that a message says besides its content.
+    def listen(self, message: SdsMessage, arrival: Arrival, *, fresh: bool) -> int:
+        """Take everything that a message says besides its content; return how many others may answer it.
 
         Args:
             message: Of the kinds content and sync.
             arrival: How it came.
             fresh: It was not heard before, so its filter is new evidence, and what it asks for is not answered yet.
         """
-        state, now = self.state, self.state.now
-        state.see_lamport(message.lamport_timestamp or 0, now)
-        if message.sender_id != state.sender_id:
-            state.participants.hear(message.sender_id, now)
+        state, now, sender_id = self.state, self.state.now, message.sender_id
+        lamport, history = message.lamport_timestamp or 0, message.causal_history
+        if lamport > state.lamport:
+            state.see_lamport(lamport, now)
+        if sender_id != state.sender_id:
+            state.participants.hear(sender_id, now)
             bloom_filter = message.bloom_filter if fresh else None
-            self.acknowledgements.hear(message.sender_id, message.causal_history, bloom_filter, now)
-            state.debt.hear(message.sender_id, message.causal_history)
+            self.acknowledgements.hear(sender_id, history, bloom_filter, now)
+            state.debt.hear(sender_id, history)
             if fresh and message.repair_request and self.is_live(message, arrival):
                 self.responder.requested(message)
             self.syncs.drop_needless()
         group = state.group(now)
-        if message.kind is SdsKind.SYNC:
+        if message.content:
+            state.sync.active(now, group)
+        else:
             # Somebody who lacks what we have must not keep us from saying so.
             newest = state.log.newest(1)
-            if not newest or any(entry.message_id == newest[0] for entry in message.causal_history):
+            if not newest or newest[0] in [entry.message_id for entry in history]:
                 state.sync.heard_sync(now, group)
-        else:
-            state.sync.active(now, group)
+        return group
 
     def is_live(self, message: SdsMessage, arrival: Arrival) -> bool:
         """Tell whether what a message asks for is still wanted: its bytes say the same for ever.
@@ -320,7 +323,9 @@ class IncomingPipeline:
                 self.take_whole(message, key, segment.payload, arrival, proven=proven)
             return
         index = segment.data_segment_index
-        held = self.reassembler.completed.get(set_digest(key))
+        waiting = self.reassembler.sets.get(key)
+        digest = set_digest(key) if waiting is None else digest_of(waiting)
+        held = self.reassembler.completed.get(digest)
         if held is not None and (
             segment.wrap_time_ns or not held >> index & 1 or is_canonical(message, segment)
         ):
@@ -331,15 +336,14 @@ class IncomingPipeline:
         if reason is not None:
             self.state.outbox.drop(reason)
             return
-        self.acceptance.accept(
+        known = self.acceptance.accept(
             message, index, segment.data_segment_count, arrival, logged=False, proven=proven
         )
         payload = self.delivery.take(key, segment, extra)
+        payload.digest = digest
         payload.has_odd = payload.has_odd or segment.encode() != message.content
         self.acceptance.join(payload, message, index)
-        self.state.debt.add(
-            message.message_id, self.state.log.known[message.message_id].payload, len(payload.ids)
-        )
+        self.state.debt.add(message.message_id, known.payload, len(payload.ids))
         self.state.outbox.count("segments_received")
         self.delivery.progress(payload, segment)
         self.acceptance.keep(message, payload)
@@ -353,7 +357,9 @@ class IncomingPipeline:
         self, message: SdsMessage, key: SetKey, content: bytes, arrival: Arrival, *, proven: bool
     ) -> None:
         """Take a message that is a whole payload."""
-        known = self.acceptance.accept(message, 0, 1, arrival, logged=False, proven=proven)
+        known = self.acceptance.accept(
+            message, 0, 1, arrival, logged=False, proven=proven, has_row=False
+        )
         self.reassembler.serial += 1
         payload = IncomingPayload(serial=self.reassembler.serial, key=key)
         payload.message = content
@@ -363,8 +369,9 @@ class IncomingPipeline:
         self.state.outbox.count("segments_received")
         self.after_accept(message, arrival)
         self.delivery.complete(payload)
-        # Most are delivered at once: only one that is parked has to outlive a restart.
+        # Most are delivered at once, which writes the id's row: only one that is parked has to outlive a restart.
         if payload.serial in self.causal.parked:
+            self.state.log.keep(known)
             self.acceptance.keep(message, payload)
 
     def take_late(
@@ -407,9 +414,9 @@ class IncomingPipeline:
 
     def after_accept(self, message: SdsMessage, arrival: Arrival, index: int = 0) -> None:
         """Listen to an accepted message and look for what it names."""
-        self.listen(message, arrival, fresh=True)
+        group = self.listen(message, arrival, fresh=True)
         self.gaps.look_for(message, index)
-        self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+        self.state.sync.owe(self.state.now, group)
 
     # -- syncs and ephemerals ---------------------------------------------------------------------
 
@@ -418,9 +425,9 @@ class IncomingPipeline:
         if not self.passing.pass_by(message.message_id, proven=False):
             return
         self.state.outbox.count("syncs_received")
-        self.listen(message, arrival, fresh=True)
+        group = self.listen(message, arrival, fresh=True)
         self.gaps.look_for(message)
-        self.state.sync.owe(self.state.now, self.state.group(self.state.now))
+        self.state.sync.owe(self.state.now, group)
 
     def receive_ephemeral(self, message: SdsMessage) -> None:
         """Take an ephemeral message: delivered at once, or parity that may complete a payload."""

@@ -462,16 +462,18 @@ class ChannelMachine:
 
     def conclude(self, now: Nanoseconds) -> Effects:
         """End an input: publish and fetch what may be, write the channel's row, hand out the effects."""
-        self.state.now = now
+        state = self.state
+        state.now = now
         if self.started:
             self.outgoing.pump(now)
             self.gaps.ask_when_due()
         wait = self.causal.next_search()
-        if wait is not None and CYCLE_TIMER not in self.state.timers:
-            self.state.timers.set(CYCLE_TIMER, now + wait)
-        self.acceptance.evict(self.outgoing.book.is_open)
-        record = self.state.record(self.causal.floor)
-        if record != self.state.written:
-            self.state.written = record
-            self.state.outbox.put_at((), record)
-        return self.state.outbox.take()
+        if wait is not None and CYCLE_TIMER not in state.timers:
+            state.timers.set(CYCLE_TIMER, now + wait)
+        if state.log.is_full:
+            self.acceptance.evict(self.outgoing.book.is_open)
+        record = state.record(self.causal.floor)
+        if record != state.written:
+            state.written = record
+            state.outbox.put_at((), record)
+        return state.outbox.take()

@@ -8,7 +8,7 @@ Spec: LIP-243 (Segmentation), Reassembly; docs/adr/0013-what-a-stranger-may-not-
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from reliable_channel.core.wire import HistoryEntry, SegmentMessage
@@ -62,7 +62,7 @@ class HeldParity(NamedTuple):
     received_ns: Nanoseconds
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, init=False)
 class IncomingPayload:
     """A payload on its way in: incomplete, then complete and perhaps parked.
 
@@ -89,30 +89,58 @@ class IncomingPayload:
         octets: Bytes it holds.
         message: The payload, once complete.
         chunk_bytes: Of its data segments but the last, once complete.
+        digest: What ``set_digest`` gives for its key, where that was asked for; empty before.
     """
 
     serial: int
     key: SetKey
-    data: dict[int, bytes] = field(default_factory=dict)
-    parity: dict[int, bytes] = field(default_factory=dict)
-    ids: dict[int, MessageId] = field(default_factory=dict)
-    lamports: dict[int, int] = field(default_factory=dict)
-    histories: dict[int, tuple[HistoryEntry, ...]] = field(default_factory=dict)
-    rivals: dict[int, list[Candidate]] = field(default_factory=dict)
-    parity_rivals: dict[int, list[bytes]] = field(default_factory=dict)
-    held_parity: list[HeldParity] = field(default_factory=list)
-    parity_rows: list[int] = field(default_factory=list)
-    has_odd: bool = False
-    failures: int = 0
-    looked: int = 0
-    tried: set[int] = field(default_factory=set)
-    progress_ns: Nanoseconds = 0
-    dependencies: dict[MessageId, HistoryEntry] = field(default_factory=dict)
-    unmet: dict[MessageId, None] = field(default_factory=dict)
-    segments: int = 0
-    octets: int = 0
-    message: bytes = b""
-    chunk_bytes: int = 0
+    data: dict[int, bytes]
+    parity: dict[int, bytes]
+    ids: dict[int, MessageId]
+    lamports: dict[int, int]
+    histories: dict[int, tuple[HistoryEntry, ...]]
+    rivals: dict[int, list[Candidate]]
+    parity_rivals: dict[int, list[bytes]]
+    held_parity: list[HeldParity]
+    parity_rows: list[int]
+    has_odd: bool
+    failures: int
+    looked: int
+    tried: set[int]
+    progress_ns: Nanoseconds
+    dependencies: dict[MessageId, HistoryEntry]
+    unmet: dict[MessageId, None]
+    segments: int
+    octets: int
+    message: bytes
+    chunk_bytes: int
+    digest: bytes
+
+    def __init__(self, serial: int, key: SetKey, octets: int = 0) -> None:
+        """Begin with nothing; written out, since each message makes one and a factory a field takes twice as long."""
+        self.serial = serial
+        self.key = key
+        self.data = {}
+        self.parity = {}
+        self.ids = {}
+        self.lamports = {}
+        self.histories = {}
+        self.rivals = {}
+        self.parity_rivals = {}
+        self.held_parity = []
+        self.parity_rows = []
+        self.has_odd = False
+        self.failures = 0
+        self.looked = 0
+        self.tried = set()
+        self.progress_ns = 0
+        self.dependencies = {}
+        self.unmet = {}
+        self.segments = 0
+        self.octets = octets
+        self.message = b""
+        self.chunk_bytes = 0
+        self.digest = b""
 
     @property
     def sender_id(self) -> ParticipantId:
@@ -186,8 +214,9 @@ class IncomingPayload:
         if self.ids.setdefault(index, message_id) == message_id:
             self.lamports[index] = lamport
             self.histories[index] = history
+            dependencies = self.dependencies
             for entry in history:
-                self.dependencies.setdefault(entry.message_id, entry)
+                dependencies.setdefault(entry.message_id, entry)
         else:
             last = self.rivals[index][-1]
             self.rivals[index][-1] = Candidate(last.chunk, message_id, lamport, history)

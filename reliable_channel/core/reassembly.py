@@ -180,9 +180,13 @@ class Reassembler:
             octets: Of their payloads and histories; negative when they go.
         """
         octets += segments * SEGMENT_OCTETS
-        for counts in (payload, self, self.senders[payload.sender_id]):
-            counts.segments += segments
-            counts.octets += octets
+        used = self.senders[payload.key.sender_id]
+        payload.segments += segments
+        payload.octets += octets
+        self.segments += segments
+        self.octets += octets
+        used.segments += segments
+        used.octets += octets
 
     def open_set(self, key: SetKey, *, serial: int = 0) -> IncomingPayload:
         """Begin a set.
@@ -261,6 +265,13 @@ class Reassembler:
         if len(self.completed) > self.config.max_completed_payloads:
             return self.completed.popitem(last=False)[0]
         return None
+
+
+def digest_of(payload: IncomingPayload) -> bytes:
+    """Return what ``set_digest`` gives for a set, whose segments all ask for it."""
+    if not payload.digest:
+        payload.digest = set_digest(payload.key)
+    return payload.digest
 
 
 def set_digest(key: SetKey) -> bytes:

@@ -30,8 +30,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 NEEDS_MORE: dict[str, str] = {"persistence.testing": "pytest"}
 """Modules that the core dependencies are not enough for, with what they need besides."""
 
-LABORATORY_NEEDS = frozenset({"No module named 'pyarrow'", "No module named 'matplotlib'"})
-"""What the loss laboratory may lack without its extra ``spark``."""
+LABORATORY = "benchmarks.laboratory"
+
+EXTRA = ("matplotlib", "pandas", "pyarrow", "pyspark")
+"""What only the loss laboratory may need besides: the extra ``spark``."""
+
+WITHOUT_EXTRA = {f"{LABORATORY}.command", f"{LABORATORY}.grids", f"{LABORATORY}.parameters"}
+"""What lists grids, and says what is not installed, must not need it."""
 
 POISON = "raise RuntimeError('imported from the current folder')\n"
 
@@ -258,13 +263,15 @@ def test_declared_dependencies_are_enough(environment: Environment, tmp_path: Pa
         line.split(": ", 1)
         for line in run(environment.python, "-P", script, *names, cwd=tmp_path).splitlines()
     )
-    excused = {
+    assert {*names} >= WITHOUT_EXTRA
+    missing = {f"No module named '{name}'" for name in EXTRA}
+    without_extra = {
         name
         for name, why in failed.items()
-        if name.startswith("benchmarks.laboratory") and why in LABORATORY_NEEDS
+        if name.startswith(LABORATORY) and name not in WITHOUT_EXTRA and why in missing
     }
-    unmet = {name: why for name, why in failed.items() if name not in NEEDS_MORE.keys() | excused}
-    assert unmet == {}
+    excused = without_extra | NEEDS_MORE.keys()
+    assert {name: why for name, why in failed.items() if name not in excused} == {}
     assert NEEDS_MORE.keys() <= failed.keys()
 
 

@@ -9,6 +9,7 @@ Spec: LIP-109 (SDS), Review ACK status, Outgoing buffer sweep; RELIABLE-CHANNEL-
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from reliable_channel.core.dispatch import DispatchQueue
@@ -73,8 +74,9 @@ class Acknowledgements:
         Spec: LIP-109 (SDS), Receive: review acknowledgement status.
         """
         touched: dict[RequestId, Request] = {}
-        for entry in entries:
-            for request, index in self.book.index.get(entry.message_id, ()):
+        places = self.book.index
+        for entry in entries if places else ():
+            for request, index in places.get(entry.message_id, ()):
                 if self.acknowledge(request, participant, index):
                     touched[request.request_id] = request
         if bloom_filter and (self.book.outstanding or self.book.watched):
@@ -87,6 +89,8 @@ class Acknowledgements:
 
     def acknowledge(self, request: Request, participant: ParticipantId, index: int) -> bool:
         """Note that a participant has a data segment, if there is room for it; say whether that is news."""
+        if request.acknowledged.get(participant, 0) >> index & 1:
+            return False
         if self.is_full(request.acknowledged, participant):
             return False
         return request.acknowledge(participant, index)
@@ -108,10 +112,11 @@ class Acknowledgements:
             self.state.outbox.count("full_filters")
             return []
         enough = []
-        for segment in (*self.book.outstanding.values(), *self.book.watched.values()):
-            if not segment.transmissions or not shape.has_pair(data, segment.pair):
-                continue
+        for segment in chain(self.book.outstanding.values(), self.book.watched.values()):
+            # A look-up in the filter costs most: most often the participant has all that was sent.
             if segment.request.acknowledged.get(participant, 0) >> segment.index & 1:
+                continue
+            if not segment.transmissions or not shape.has_pair(data, segment.pair):
                 continue
             if self.is_full(segment.possible, participant):
                 continue

@@ -76,7 +76,8 @@ class MessageArchive:
     def keep_received(self, message_id: MessageId, data: bytes, *, in_store: bool) -> None:
         """Keep a message of another participant, and write its row."""
         if self.has_room(len(data)):
-            self.outbox.put(BodyRecord(message_id=message_id, part="message", data=data))
+            row = BodyRecord(message_id=message_id, part="message", data=data)
+            self.outbox.put_at((message_id, "message"), row)
             self.add(message_id, ArchivedMessage({"message": data}, in_store))
 
     def keep_own(self, message_id: MessageId, header: bytes, suffix: bytes) -> bool:

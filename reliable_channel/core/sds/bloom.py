@@ -25,6 +25,9 @@ HashPair: TypeAlias = tuple[int, int]
 WORD_BITS: Final = 64
 WORD_BYTES: Final = 8
 
+MANY_BYTES: Final = 2048
+"""From here on bits are counted faster in an array than in one long number."""
+
 
 def hash_pair(item: str) -> HashPair:
     """Return the two hashes that place an id in any filter; callers may keep them with the id."""
@@ -103,7 +106,9 @@ class BloomShape:
         Args:
             data: The encoded filter; the ratio of one of another shape means nothing.
         """
-        return int.from_bytes(data, "big").bit_count() / self.bit_count
+        if len(data) < MANY_BYTES or len(data) % WORD_BYTES:
+            return int.from_bytes(data, "big").bit_count() / self.bit_count
+        return int(np.bitwise_count(np.frombuffer(data, np.uint64)).sum()) / self.bit_count
 
     def check_length(self, data: bytes) -> None:
         """Raise DecodeError unless the data is as long as an encoded filter of this shape."""

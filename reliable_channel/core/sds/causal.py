@@ -123,7 +123,7 @@ class CausalOrder:
         """Tell whether nobody needs to wait for an id: delivered, ours, lost, or outside the order."""
         if message_id in self.log.known and message_id not in self.holder:
             return True
-        return message_id in self.lost or message_id in self.passing
+        return message_id in self.lost.ids or message_id in self.passing.ids
 
     def lacks(self, message_id: MessageId) -> bool:
         """Tell whether an id is neither known nor excused: it would have to be fetched."""
@@ -133,7 +133,8 @@ class CausalOrder:
 
     def was_given_up(self, message_ids: Iterable[MessageId]) -> bool:
         """Tell whether any of the ids was lost or excused: what holds it comes late."""
-        return any(item in self.lost or item in self.passing for item in message_ids)
+        lost, passing = self.lost.ids, self.passing.ids
+        return any(item in lost or item in passing for item in message_ids)
 
     def is_awaited(self, message_id: MessageId) -> bool:
         """Tell whether a parked payload waits for an id."""
@@ -144,15 +145,16 @@ class CausalOrder:
 
         Payloads below the floor wait for nothing: a late joiner does not fetch the past without end.
         """
-        own = payload.own_ids()
         if payload.position[0] >= self.floor:
-            payload.unmet = {
-                message_id: None
-                for message_id in payload.dependencies
-                if message_id not in own and not self.is_met(message_id)
-            }
+            unmet = [item for item in payload.dependencies if not self.is_met(item)]
+            if unmet:
+                own = payload.own_ids()
+                payload.unmet = {item: None for item in unmet if item not in own}
         if not payload.unmet:
-            self.release([payload])
+            if self.waiting:
+                self.release([payload])
+            else:
+                self.hand_over(payload)
             return True
         self.park(payload)
         self.watch_cycles((payload,))
@@ -205,11 +207,7 @@ class CausalOrder:
         while heap:
             payload = heappop(heap)[2]
             self.unpark(payload)
-            for message_id in payload.ids.values():
-                self.holder.pop(message_id, None)
-                self.log.log(message_id)
-            self.log.extend_frontier(payload.ids[max(payload.ids)], payload.dependencies)
-            self.deliver(payload)
+            self.hand_over(payload)
             for message_id in payload.ids.values():
                 for waiter in self.meet(message_id):
                     if waiter.unmet:
@@ -217,6 +215,15 @@ class CausalOrder:
                     else:
                         heappush(heap, (waiter.position, waiter.serial, waiter))
         return list(nearer.values())
+
+    def hand_over(self, payload: IncomingPayload) -> None:
+        """Deliver a payload that is not parked; its ids may be named from now on."""
+        ids, log = payload.ids, self.log
+        for message_id in ids.values():
+            self.holder.pop(message_id, None)
+            log.log(message_id)
+        log.extend_frontier(ids[max(ids)], payload.dependencies)
+        self.deliver(payload)
 
     def meet(self, message_id: MessageId) -> list[IncomingPayload]:
         """Note that an id needs no more waiting; return the payloads that waited for it."""

@@ -68,7 +68,7 @@ class AckDebt:
         """
         debt = self.payloads.get(payload)
         if debt is None:
-            debt = self.payloads[payload] = PayloadDebt()
+            debt = self.payloads[payload] = PayloadDebt(0, {}, {})
         debt.held = held
         if message_id not in debt.owed:
             debt.owed[message_id] = None
@@ -93,8 +93,9 @@ class AckDebt:
     def hear(self, participant_id: ParticipantId, entries: Iterable[HistoryEntry]) -> None:
         """Note what another participant named; drop what it acknowledges at least as well as we could."""
         touched: dict[PayloadKey, PayloadDebt] = {}
-        for entry in entries:
-            key = self.payload_of.get(entry.message_id)
+        payload_of = self.payload_of
+        for entry in entries if payload_of else ():
+            key = payload_of.get(entry.message_id)
             if key is None or key[0] == participant_id:
                 continue
             debt = touched[key] = self.payloads[key]

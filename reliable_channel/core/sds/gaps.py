@@ -26,7 +26,7 @@ from reliable_channel.core.sds.missing import (
     MissingMessages,
 )
 from reliable_channel.core.state import ChannelState
-from reliable_channel.core.wire import HistoryEntry, SdsKind, SdsMessage
+from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.events import MessageLostEvent
 from reliable_channel.identifiers import is_identifier
 from reliable_channel.records import MissingRecord
@@ -65,13 +65,15 @@ class Gaps:
         lamport = message.lamport_timestamp
         if lamport is not None and lamport < self.causal.floor:
             return
+        log = self.state.log.known
+        start = self.state.created_ns // MS
+        # What follows a message of our time in a content message's history is of our time too.
+        in_order = lamport is not None and bool(message.content)
         proven = False
         for entry in message.causal_history:
-            known = self.state.log.known.get(entry.message_id)
+            known = log.get(entry.message_id)
             if known is not None:
-                # What follows a message of our time in a content message's history is of our time too.
-                in_order = message.kind is SdsKind.CONTENT
-                proven = proven or (in_order and known.lamport >= self.state.created_ns // MS)
+                proven = proven or (in_order and known.lamport >= start)
             elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
                 is_part = index > 0 and entry is message.causal_history[-1]
                 self.look_for_one(entry, message.sender_id, proven=proven or is_part)
@@ -137,10 +139,11 @@ class Gaps:
 
         How far it is behind shows in a message that arrives by itself, and not from a store.
         """
-        start = self.state.created_ns // MS
         behind = self.state.now // MS - lamport
-        if self.causal.floor <= start and 0 < behind <= MAX_CLOCK_SKEW_MS:
-            self.causal.floor = min(self.causal.floor, start - behind)
+        if 0 < behind <= MAX_CLOCK_SKEW_MS:
+            start = self.state.created_ns // MS
+            if start - behind < self.causal.floor <= start:
+                self.causal.floor = start - behind
 
     @property
     def grace_ns(self) -> Nanoseconds:
@@ -153,9 +156,10 @@ class Gaps:
 
     def stop_looking(self, message_id: MessageId) -> None:
         """Look for an id no longer: it arrived, was rebuilt, or nobody could bring it."""
-        if self.missing.remove(message_id) is not None:
+        if self.missing.messages and self.missing.remove(message_id) is not None:
             self.state.outbox.delete(MissingRecord, message_id)
-        self.state.repairs.forget(message_id)
+        if self.state.repairs.requests:
+            self.state.repairs.forget(message_id)
 
     # -- the node's store -------------------------------------------------------------------------
 

@@ -126,6 +126,11 @@ class MessageLog:
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self.known
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many ids are known that some are to be forgotten."""
+        return len(self.known) > self.evict_above
+
     def __len__(self) -> int:
         return len(self.known)
 
@@ -147,12 +152,15 @@ class MessageLog:
         )
         self.rebuild_bloom(self.config.bloom_capacity)
 
-    def add(self, message: KnownMessage, pair: HashPair | None = None) -> None:
+    def add(
+        self, message: KnownMessage, pair: HashPair | None = None, *, has_row: bool = True
+    ) -> None:
         """Make an id known; when it is logged already, it may be named from now on.
 
         Args:
             message: What is known of it.
             pair: The hashes of its id, where the caller has them.
+            has_row: Its row is written here; the caller sees to it otherwise, if nothing else has before.
         """
         self.known[message.message_id] = message
         if self.bloom is not None:
@@ -161,6 +169,11 @@ class MessageLog:
             self.bloom.add_pair(pair or hash_pair(message.message_id))
         if message.logged:
             self.insert(message)
+        if has_row:
+            self.keep(message)
+
+    def keep(self, message: KnownMessage) -> None:
+        """Write the row of a known id."""
         self.outbox.put_at((message.message_id,), message.record())
 
     def log(self, message_id: MessageId) -> None:
@@ -352,7 +365,7 @@ class MessageLog:
             is_open: Tells whether an id is one of ours that we still wait to be acknowledged: those stay.
         """
         limit = self.config.max_known_ids
-        if len(self.known) <= self.evict_above:
+        if not self.is_full:
             return []
         batch = len(self.known) - limit + limit // 16
         excess = self.order[:batch]
@@ -406,10 +419,10 @@ class MessageLog:
 
 def history_octets(entries: Iterable[HistoryEntry]) -> int:
     """Return about how many bytes a causal history takes while the payload it belongs to waits."""
-    return sum(
-        len(entry.message_id.encode())
-        + len((entry.sender_id or "").encode())
-        + len(entry.retrieval_hint or b"")
-        + HELD_OVERHEAD
-        for entry in entries
-    )
+    octets = 0
+    for entry in entries:
+        # Each of the two is almost always ASCII: then its length is known without encoding it.
+        text = entry.message_id + (entry.sender_id or "")
+        octets += len(text) if text.isascii() else len(text.encode())
+        octets += HELD_OVERHEAD + len(entry.retrieval_hint or b"")
+    return octets

@@ -95,7 +95,7 @@ class SyncPolicy:
     @property
     def is_wanted(self) -> bool:
         """Whether there is reason for a sync: acknowledgements owed, or repairs to ask for."""
-        return bool(self.debt) or self.repairs.is_due
+        return bool(self.debt.payload_of or self.repairs.ripe)
 
     def owe(self, now: Nanoseconds, group: int) -> None:
         """Schedule a sync when there is reason for one; draw anew, and short, when one sync is full."""
@@ -103,11 +103,12 @@ class SyncPolicy:
             self.timers.cancel(SYNC_TIMER)
             self.urgent = False
             return
-        longest = 0.5 * self.config.acknowledgement_timeout_ms * MS
         if SYNC_TIMER not in self.timers:
+            longest = 0.5 * self.config.acknowledgement_timeout_ms * MS
             self.timers.set(SYNC_TIMER, now + backoff_ns(longest, group, self.random))
-        if len(self.debt) >= SYNC_ENTRIES and not self.urgent:
+        if not self.urgent and len(self.debt) >= SYNC_ENTRIES:
             self.urgent = True
+            longest = 0.5 * self.config.acknowledgement_timeout_ms * MS
             due = now + backoff_ns(URGENT_SHARE * longest, group, self.random)
             self.timers.set_earlier(SYNC_TIMER, due)
 
@@ -228,9 +229,10 @@ class SyncScheduler:
 
     def drop_needless(self) -> None:
         """Let a waiting sync go when nothing is owed any more, since others acknowledged, and nothing asked for."""
-        if self.policy.is_wanted:
+        waiting = self.queue.queues[TrafficClass.SYNC]
+        if not waiting or self.policy.is_wanted:
             return
-        for segment_id, turn in list(self.queue.queues[TrafficClass.SYNC].items()):
+        for segment_id, turn in list(waiting.items()):
             if isinstance(turn, SyncTurn) and not turn.idle:
                 self.queue.discard(TrafficClass.SYNC, segment_id)
 

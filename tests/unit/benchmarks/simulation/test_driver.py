@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.simulation.driver import Batch
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.scenario import Crash, Moment, NodeFaults, Scenario
 from reliable_channel.config import RateLimitConfig
+from reliable_channel.core.effects import Effects
+from reliable_channel.events import MessageReceivedEvent
 from reliable_channel.records import LedgerRecord, RequestRecord
-from tests.support.simulated import SMALL_SEGMENTS, messages
+from tests.support.simulated import SMALL_SEGMENTS, messages, pair
 
 LIMITED = RateLimitConfig(enabled=True, epoch_period_sec=60, messages_per_epoch=50)
 
@@ -109,3 +112,21 @@ def test_a_crash_waits_for_its_moment_over_a_restart() -> None:
     simulation.start(0)
     assert simulation.participants[0].machine is None
     assert simulation.counters["crashes_kept"] == 1
+
+
+def test_each_input_of_a_transaction_has_its_own_cause() -> None:
+    """What a tick delivers was not brought by the copy that came before it in the same transaction."""
+    simulation = pair()
+    who, batch = simulation.participants[0], Batch()
+    received = MessageReceivedEvent(
+        channel_id="c", message_id="m", sender_id="p1", message=b"m", ephemeral=False, late=False
+    )
+
+    def arrival(batch: Batch) -> Effects:
+        batch.cause = 7
+        return Effects(events=[received])
+
+    simulation.driver.apply(who, arrival, batch)
+    simulation.driver.apply(who, lambda _: Effects(events=[received]), batch)
+    assert [step.cause for step in batch.steps] == [7, 0]
+    assert len(batch.effects.events) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulation.engine import Simulation
+from benchmarks.simulation.journal import FROM_STORE
 from benchmarks.simulation.scenario import (
     START_NS,
     Crash,
@@ -117,6 +118,36 @@ def test_settling_gives_up_at_its_limit() -> None:
     simulation.send(0, b"m")
     assert not simulation.settle(1_000)
     assert simulation.now == START_NS + SECOND
+
+
+def test_settling_ends_at_the_same_time_as_with_small_steps() -> None:
+    """Time in which nothing happens is left out; nothing that happens is."""
+    times = []
+    for step_ms in (0.0, 250.0):
+        simulation = pair(faults=LinkFaults(loss=0.5, delay_ms=30))
+        for number in range(4):
+            simulation.send(0, b"%d" % number)
+        if step_ms:
+            while not simulation.is_settled():
+                simulation.run(step_ms)
+        else:
+            assert simulation.settle()
+        times.append((simulation.now, [item.steps for item in simulation.journals]))
+    assert times[0] == times[1]
+    assert times[0][0] > START_NS + SECOND
+
+
+def test_what_brought_a_delivery_is_in_the_journal() -> None:
+    """The second copy of a transmission brings nothing; the store's answer and the end of a wait are no arrivals."""
+    simulation = pair(faults=LinkFaults(duplicate=1.0))
+    simulation.send(0, b"0")
+    simulation.run(100)
+    simulation.carries = lambda item, _: item.kind == "sync"
+    simulation.send(0, b"1")
+    simulation.run(10_000)
+    numbers = [item.number for item in simulation.wire or () if item.kind == "segment"]
+    assert [step.cause for step in simulation.journals[1].delivered()] == [numbers[0], FROM_STORE]
+    assert [step.cause for step in simulation.journals[0].sent()] == [0, 0]
 
 
 def test_check_leaves_out_what_need_not_hold() -> None:

@@ -9,8 +9,10 @@ import pytest
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.journal import Charge
 from benchmarks.simulation.scenario import START_NS, NodeFaults, Partition, Scenario, StoreFaults
+from benchmarks.simulation.workload import Workload
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.config import RateLimitConfig
+from reliable_channel.core.wire import SdsKind, SdsMessage
 from reliable_channel.types import MS
 from tests.support.simulated import messages, pair
 
@@ -83,6 +85,29 @@ def test_own_messages_come_back_only_from_nodes_that_echo() -> None:
         simulation.send(0, b"m")
         simulation.run(1)
         assert simulation.machine(0).status().counters.get("echoes", 0) == echoes
+
+
+def test_transmissions_are_known_by_the_names_that_machines_give_them() -> None:
+    scenario = Scenario(
+        messages=20, warm_up=True, faults=LinkFaults(loss=0.4), store=StoreFaults(enabled=False)
+    )
+    simulation = Simulation(scenario, wire=[])
+    Workload(simulation).play()
+    kinds = {"segment": SdsKind.CONTENT, "repair": SdsKind.CONTENT, "sync": SdsKind.SYNC}
+    assert simulation.wire is not None
+    assert {item.kind for item in simulation.wire} == set(kinds)
+    for item in simulation.wire:
+        assert SdsMessage.decode(item.data).kind is kinds[item.kind]
+
+
+def test_losses_of_syncs_befall_nothing_else() -> None:
+    simulation = pair(sync_loss=1.0)
+    arrived: list[str] = []
+    simulation.network.arrive = lambda _, transmission: arrived.append(transmission.kind)
+    simulation.send(0, b"m")
+    simulation.run(20_000)
+    assert {item.kind for item in simulation.wire or ()} >= {"segment", "sync"}
+    assert set(arrived) == {"segment"}
 
 
 # --- Nodes ----------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ def participant() -> Participant:
 def test_rows_are_written_whole_and_deleted_by_key() -> None:
     who = participant()
     ledger = LedgerRecord(scope="", epoch=7, used=1)
-    who.keep_rows(Effects(changes={(LedgerRecord, ("",)): ledger}))
+    who.keep_rows({(LedgerRecord, ("",)): ledger})
     assert who.found() == {LedgerRecord: [ledger]}
     assert list(who.channels()) == []
-    who.keep_rows(Effects(changes={(LedgerRecord, ("",)): None}))
+    who.keep_rows({(LedgerRecord, ("",)): None})
     assert who.found() == {}
 
 
@@ -52,7 +52,7 @@ def test_an_application_reads_on_after_the_last_event_it_has_taken() -> None:
     ]
     for event in events:
         key = (EventRecord, (event.sequence,))
-        who.keep_rows(Effects(changes={key: event_to_record(event)}))
+        who.keep_rows({key: event_to_record(event)})
     who.journal.shown.append(events[0])
     who.read_on("c")
     assert who.journal.shown == events

@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulation.scenario import (
+    Bursts,
+    Churn,
     Crash,
+    Delays,
     Join,
     NodeFaults,
     Partition,
@@ -23,6 +26,11 @@ FULL = Scenario(
     seed=3,
     participants=4,
     payload_bytes=(1, 2),
+    senders=2,
+    delays=Delays(kind="uniform", mean_ms=50, spread_ms=10),
+    bursts=Bursts(loss=0.1, burst_ms=500, bad_loss=0.9),
+    sync_loss=0.0,
+    churn=Churn(every_ms=60_000, down_ms=5_000),
     faults=LinkFaults(loss=0.1),
     node=NodeFaults(failure=0.5),
     store=StoreFaults(enabled=False),
@@ -75,3 +83,84 @@ def test_default_settings_are_those_of_the_library_with_times_a_tenth_as_long() 
 def test_moments_and_breakages_that_do_not_exist_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be one of"):
         Scenario.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"senders": 0}', "senders must be from 1 to the 3 participants, not 0"),
+        ('{"senders": 4}', "senders must be from 1 to the 3 participants, not 4"),
+        ('{"sync_loss": 1.5}', "scenario.sync_loss must be from 0 to 1, not 1.5"),
+        ('{"delays": {"kind": "normal"}}', "delays.kind must be one of constant, uniform,"),
+        ('{"delays": {"mean_ms": -1}}', "delays.mean_ms must be 0 or more, not -1"),
+        ('{"delays": {"mean_ms": Infinity}}', "delays.mean_ms must be 0 or more, not inf"),
+        ('{"delays": {"mean_ms": 5, "spread_ms": 5}}', "delays.spread_ms must be 0 where"),
+        (
+            '{"delays": {"kind": "exponential"}}',
+            "delays.mean_ms must be above 0, not 0.0",
+        ),
+        (
+            '{"delays": {"kind": "lognormal", "mean_ms": 5, "spread_ms": 0}}',
+            "delays.spread must be above 0, not 0",
+        ),
+        (
+            '{"delays": {"kind": "uniform", "mean_ms": 5, "spread_ms": 6}}',
+            "delays.spread_ms must not be above delays.mean_ms where it is 'uniform'",
+        ),
+        ('{"bursts": {"loss": 2, "burst_ms": 5}}', "bursts.loss must be from 0 to 1, not 2"),
+        ('{"bursts": {"loss": 0.5, "burst_ms": 0}}', "bursts.burst_ms must be above 0, not 0"),
+        (
+            '{"bursts": {"loss": 0.5, "burst_ms": 5, "bad_loss": 0.4}}',
+            "bursts.loss must be from 0 to 0.4, not 0.5",
+        ),
+        (
+            '{"bursts": {"loss": 0, "burst_ms": 5, "bad_loss": 0.4, "good_loss": 0.4}}',
+            "bursts.good_loss must be below bursts.bad_loss",
+        ),
+        ('{"churn": {"every_ms": 0, "down_ms": 1}}', "churn.every_ms must be above 0, not 0"),
+        ('{"churn": {"every_ms": 1, "down_ms": -1}}', "churn.down_ms must be 0 or more, not -1"),
+    ],
+)
+def test_values_out_of_bounds_are_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match="must") as caught:
+        Scenario.from_json(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_null_is_the_same_as_nothing_said() -> None:
+    text = '{"delays": null, "bursts": null, "churn": null, "sync_loss": null, "senders": null}'
+    assert Scenario.from_json(text) == Scenario()
+
+
+@pytest.mark.parametrize(
+    ("delays", "spread"),
+    [
+        (Delays(mean_ms=5), 0),
+        (Delays(kind="exponential", mean_ms=5), 5),
+        (Delays(kind="lognormal", mean_ms=5, spread_ms=2), 2),
+    ],
+)
+def test_spread_that_is_not_given_is_that_of_the_kind(delays: Delays, spread: float) -> None:
+    assert delays.spread == spread
+
+
+def test_share_of_bad_time_gives_the_mean_loss() -> None:
+    bursts = Bursts(loss=0.25, burst_ms=5, bad_loss=0.75, good_loss=0.125)
+    share = bursts.bad_share
+    assert share * 0.75 + (1 - share) * 0.125 == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "excused"),
+    [
+        (Scenario(), False),
+        (Scenario(restarts=(Restart(participant=0, at_ms=5),)), False),
+        (Scenario(crashes=(Crash(participant=0, at_ms=5, moment="now"),)), True),
+        (Scenario(churn=Churn(every_ms=5, down_ms=5)), True),
+    ],
+)
+def test_only_crashes_and_churn_excuse_what_does_not_arrive(
+    scenario: Scenario, excused: bool
+) -> None:
+    assert scenario.is_excused is excused

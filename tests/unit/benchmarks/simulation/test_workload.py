@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulation.engine import Simulation
-from benchmarks.simulation.scenario import START_NS, Join, Restart, Scenario
+from benchmarks.simulation.scenario import START_NS, Churn, Join, Restart, Scenario
 from benchmarks.simulation.workload import WARM_UP_ROUND_MS, Workload, play
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.errors import ConfigurationError
@@ -80,6 +80,17 @@ def test_after_the_warm_up_nobodys_channel_is_new_and_everything_is_owed() -> No
         assert len(journal.sent()) >= 1
 
 
+@pytest.mark.parametrize("senders", [1, 2, 5])
+def test_few_senders_warm_everybody_up(senders: int) -> None:
+    simulation = Simulation(Scenario(participants=6, senders=senders, messages=0, warm_up=True))
+    workload = Workload(simulation)
+    workload.play()
+    assert not any(simulation.machine(index).gaps.is_settling() for index in range(6))
+    warm = [bool(journal.sent()) for journal in simulation.journals]
+    assert warm == [index < max(senders, 2) for index in range(6)]
+    assert workload.began_ns == simulation.journals[0].joined_ns > START_NS
+
+
 def test_repeats_are_payloads_that_their_sender_has_sent() -> None:
     journals = play(Scenario(messages=60, repeats=0.5)).check().journals
     repeated = 0
@@ -100,3 +111,62 @@ def test_retries_come_under_the_keys_of_their_payloads_and_send_nothing() -> Non
     assert simulation.counters["repeats"] == 3 * 60
     keys = [step.key for journal in simulation.journals for step in journal.sent()]
     assert sorted(keys) == sorted(f"send {number}" for number in range(60))
+
+
+@pytest.mark.parametrize("senders", [1, 2, None])
+def test_only_the_first_participants_send(senders: int | None) -> None:
+    journals = play(Scenario(messages=30, senders=senders)).check().journals
+    assert [bool(item.sent()) for item in journals] == [True, senders != 1, senders is None]
+    assert sum(len(item.sent()) for item in journals) == 30
+
+
+CHURN = Scenario(
+    messages=100, interval_ms=1_000, churn=Churn(every_ms=10_000, down_ms=2_000), settle_ms=300_000
+)
+
+
+def test_in_churn_everybody_goes_down_and_comes_back_while_messages_are_sent() -> None:
+    lines: list[bytes] = []
+    simulation = play(CHURN, trace=lines)
+    simulation.check()
+    fields = [line.split()[:3] for line in lines]
+    for who in (b"p0", b"p1", b"p2"):
+        marks = [(int(at), what) for at, one, what in fields if one == who and what in CAME_OR_WENT]
+        assert [what for _, what in marks] == [b"start", b"crash"] * (len(marks) // 2) + [b"start"]
+        assert 5 <= len(marks) // 2 <= 13
+        assert marks[-1][0] <= 100 * SECOND
+        down = [back - gone for (gone, _), (back, _) in zip(marks[1::2], marks[2::2], strict=True)]
+        assert 0.5 * SECOND < sum(down) / len(down) < 4 * SECOND
+    assert simulation.counters["churned"] == sum(what == b"crash" for _, _, what in fields)
+
+
+CAME_OR_WENT = (b"start", b"crash")
+
+
+def test_who_is_down_at_the_end_of_churn_comes_back_then() -> None:
+    churn = Churn(every_ms=1, down_ms=1e9)
+    simulation = play(replace(CHURN, messages=3, churn=churn))
+    assert simulation.counters["churned"] == 3
+    assert all(item.machine is not None for item in simulation.participants)
+    assert [item.generation for item in simulation.participants] == [2, 2, 2]
+
+
+def test_nobody_comes_up_by_churn_who_has_not_joined() -> None:
+    joins = (Join(participant=2, at_ms=9_500),)
+    scenario = replace(CHURN, messages=9, joins=joins, churn=Churn(every_ms=100, down_ms=100))
+    simulation = Simulation(scenario)
+    Workload(simulation).play()
+    assert simulation.participants[2].generation == 1
+    assert simulation.journals[2].joined_ns == START_NS + 9_500 * MS
+
+
+def test_churn_leaves_the_network_as_it_is() -> None:
+    """The draws are the workload's: the same faults befall the same copies until the first one goes down."""
+    first: list[bytes] = []
+    second: list[bytes] = []
+    calm = replace(CHURN, churn=None, faults=LinkFaults(loss=0.3))
+    play(calm, trace=first)
+    play(replace(calm, churn=CHURN.churn), trace=second)
+    until = next(place for place, line in enumerate(second) if b" crash " in line)
+    assert until > 100
+    assert first[:until] == second[:until]

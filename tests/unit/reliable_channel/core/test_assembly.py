@@ -193,6 +193,22 @@ def test_a_last_segment_is_no_longer_than_a_chunk() -> None:
     assert payload.failures == 0
 
 
+@pytest.mark.parametrize("sizes", [(64, 63, 23), (63, 64, 23), (50, 50, 50), (40, 40, 70)])
+def test_only_segments_of_one_size_make_the_payload_though_nothing_is_missing(
+    sizes: tuple[int, int, int],
+) -> None:
+    """All but the last are one chunk; the parity of such a payload is made of them."""
+    ends = [sum(sizes[: index + 1]) for index in range(3)]
+    chunks = [PAYLOAD[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    segments = cut(PAYLOAD, with_length=False)
+    payload = collect_set(
+        [replace(item, payload=chunk) for item, chunk in zip(segments, chunks, strict=True)]
+    )
+    is_even = sizes[0] == sizes[1] >= sizes[2]
+    assert assemble(payload) == (PAYLOAD if is_even else None)
+    assert payload.failures == 0
+
+
 # --- Forged segments -----------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import mmh3
 import pytest
@@ -189,3 +190,12 @@ def test_ratio_of_set_bits_counts_them_all() -> None:
     assert shape.bits_set_ratio(b"\x80" + bytes(14) + b"\x03") == 0.03
     # Bits beyond the shape's own, which only garbage has, raise the ratio above 1.
     assert shape.bits_set_ratio(b"\xff" * 16) == 1.28
+
+
+@pytest.mark.parametrize("capacity", [10, 1_000, 10_000])
+@pytest.mark.parametrize("length", [0, 1, 7])
+def test_ratio_is_the_same_however_long_the_filter_is(capacity: int, length: int) -> None:
+    shape = BloomShape(capacity, ERROR_RATE)
+    data = Random(capacity).randbytes(shape.byte_length + length)  # of its shape only without more
+    expected = sum(byte.bit_count() for byte in data) / shape.bit_count
+    assert shape.bits_set_ratio(data) == expected
