@@ -128,5 +128,6 @@ def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert command.main(["machine", "nothing"]) == 2
     assert (
         capsys.readouterr().err
-        == "no benchmark 'nothing'; there is: machine, peer, codes, segmentation, harm, saving, sync, durable, service, laboratory\n"
+        == "no benchmark 'nothing'; there is: machine, peer, codes, segmentation, harm, saving, sync, durable, "
+        "service, laboratory\n"
     )
