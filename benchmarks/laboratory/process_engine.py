@@ -179,9 +179,10 @@ class ProcessEngine:
     def _death(self, connection: Connection) -> LaboratoryError:
         process = self._workers[connection]
         process.join(END_SECONDS)
+        why = ", perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
         text = (
-            f"a process that played channels ended (exit code {process.exitcode}), perhaps for want of memory; "
-            "the same command goes on from the last finished wave, --workers 1 takes least memory"
+            f"a process that played channels ended (exit code {process.exitcode}){why}; the same command goes on "
+            "from the last finished wave, --workers 1 takes least memory"
         )
         return LaboratoryError(text)
 

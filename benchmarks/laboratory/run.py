@@ -8,20 +8,18 @@ Spec: none of its own; a tool of this project.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from benchmarks.laboratory import storage
-from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.manifest import FILE, Finished, Manifest, described, read, versions
 from benchmarks.laboratory.plan import Wave, channels_by_key, cost_of, waves_of
 from benchmarks.laboratory.progress import Progress
@@ -34,18 +32,6 @@ except ImportError:  # pragma: no cover - not on Windows
 LOCK = ".lock"
 
 EngineName: TypeAlias = Literal["spark", "process"]
-
-
-class Grid(Protocol):
-    """What a run needs of a grid."""
-
-    @property
-    def name(self) -> str:
-        """Of the grid."""
-
-    @property
-    def cells(self) -> Sequence[Cell]:
-        """All of them."""
 
 
 class Engine(Protocol):
@@ -277,21 +263,15 @@ def locked(out: Path) -> Iterator[None]:
 
 def report(out: Path, manifest: Manifest, grid: Grid, engine: Engine) -> None:
     """Have the results measured, checked and reported."""
-    if _part("report") is None:
-        return
-    measures: Any = _part("measures")
+    # Only here: what draws is slow to import.
+    from benchmarks.laboratory.checks import checks
+    from benchmarks.laboratory.measures import measures_by_arrow, measures_by_spark
+    from benchmarks.laboratory.report import write_report
+
     results = out / storage.FOLDER
     session = getattr(engine, "session", None)
     if session is None:
-        found = measures.measures_by_arrow(results, grid.cells)
+        found = measures_by_arrow(results, grid.cells)
     else:
-        found = measures.measures_by_spark(session, results, grid.cells)
-    checks: Any = _part("checks")
-    checked = checks.checks(grid, found) if checks else []
-    _part("report").write_report(out, manifest, grid, found, checked)
-
-
-def _part(name: str) -> Any:
-    """Return a module of the laboratory, or None where there is none: matplotlib is imported for a report alone."""
-    full = f"benchmarks.laboratory.{name}"
-    return importlib.import_module(full) if importlib.util.find_spec(full) else None
+        found = measures_by_spark(session, f"file://{results}", grid.cells)
+    write_report(out, manifest, grid, found, checks(grid, found))

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from benchmarks.laboratory.spark_engine import SparkEngine
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the report of runs in this process, which takes seconds."""
+    monkeypatch.setattr("benchmarks.laboratory.run.report", lambda *given: None)
+
+
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
     """Skip where Spark cannot be run."""

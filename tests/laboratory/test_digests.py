@@ -27,7 +27,7 @@ from tests.support.laboratory import (
 if TYPE_CHECKING:
     from benchmarks.laboratory.spark_engine import SparkEngine
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_report")]
 
 
 @pytest.fixture(scope="session")

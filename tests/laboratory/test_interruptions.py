@@ -25,7 +25,7 @@ from tests.support.laboratory import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_report")]
 
 LONG = 1_000
 """Channels of a run that lasts long enough to be interrupted."""

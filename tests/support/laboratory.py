@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.progress import Silent
 from benchmarks.laboratory.run import EngineName, RunOptions, run
 from benchmarks.simulation.scenario import Scenario
@@ -33,14 +34,9 @@ SCENARIO: Final = Scenario(
 SEED: Final = 7
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A grid made by hand."""
-
-    cells: tuple[Cell, ...]
-    name: str = "tiny"
-    title: str = "Tiny"
-    description: str = "For tests."
+def grid_of(*cells: Cell) -> Grid:
+    """Return a grid of cells made by hand."""
+    return Grid(name="tiny", title="Tiny", cells=cells)
 
 
 def tiny(cells: int = 3) -> Grid:
@@ -54,7 +50,7 @@ def tiny(cells: int = 3) -> Grid:
         )
         for number in range(cells)
     ]
-    return Grid(tuple(made))
+    return grid_of(*made)
 
 
 def options(out: Path, engine: EngineName = "process", **more: Any) -> RunOptions:

@@ -148,6 +148,7 @@ def test_only_the_quick_ones_are_run_when_none_is_named(
 def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["machine", "nothing"]) == 2
     assert (
-        capsys.readouterr().err == "no benchmark 'nothing'; there is: "
-        "machine, codes, segmentation, payload, harm, saving, sync, durable, service\n"
+        capsys.readouterr().err == "no benchmark 'nothing'; there is: machine, peer, codes, "
+        "segmentation, payload, harm, saving, sync, durable, service, laboratory
+"
     )

@@ -18,7 +18,7 @@ from benchmarks.laboratory.plan import Wave
 from benchmarks.laboratory.process_engine import batches_of
 from benchmarks.laboratory.progress import Plain, Silent
 from benchmarks.laboratory.results import Trial
-from tests.support.laboratory import Grid, options, tiny
+from tests.support.laboratory import grid_of, options, tiny
 
 
 class Fake:
@@ -72,7 +72,8 @@ def test_a_run_is_finished_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"seed": 8}, {"channels": 13}, {"grid": tiny(2)}, {"grid": Grid(tiny().cells[::-1])}]
+    "more",
+    [{"seed": 8}, {"channels": 13}, {"grid": tiny(2)}, {"grid": grid_of(*tiny().cells[::-1])}],
 )
 def test_another_run_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
     play(tmp_path)
@@ -88,7 +89,7 @@ def test_new_names_are_no_other_run(tmp_path: Path) -> None:
         Cell(name=f"n{n}", scenario=c.scenario, max_channels=c.max_channels)
         for n, c in enumerate(tiny().cells)
     ]
-    assert play(tmp_path, grid=Grid(tuple(cells))).grid["cells"][0]["name"] == "n0"
+    assert play(tmp_path, grid=grid_of(*cells)).grid["cells"][0]["name"] == "n0"
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_problems_are_told_with_the_command_that_plays_one_again(tmp_path: Path)
 
 def test_cells_of_equal_parameters_share_their_results(tmp_path: Path) -> None:
     cell = tiny().cells[0]
-    grid = Grid((cell, Cell(name="twin", scenario=replace(cell.scenario))))
+    grid = grid_of(cell, Cell(name="twin", scenario=replace(cell.scenario)))
     manifest = play(tmp_path, grid=grid)
     assert list(manifest.finished) == [cell.key]
     assert manifest.digest
