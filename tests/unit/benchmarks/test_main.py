@@ -149,6 +149,5 @@ def test_an_unknown_name_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert command.main(["machine", "nothing"]) == 2
     assert (
         capsys.readouterr().err == "no benchmark 'nothing'; there is: machine, peer, codes, "
-        "segmentation, payload, harm, saving, sync, durable, service, laboratory
-"
+        "segmentation, payload, harm, saving, sync, durable, service, laboratory\n"
     )
