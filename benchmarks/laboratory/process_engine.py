@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Final
 
 import pyarrow as pa
@@ -61,15 +62,29 @@ def stretches(length: int, pieces: int) -> list[tuple[int, int]]:
     return [(start, stop) for start, stop in pairwise(cuts) if stop > start]
 
 
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Let processes that are started meanwhile ignore Ctrl-C from their first moment on: it is for their parent.
+
+    Outside the main thread, where handlers cannot be set, nothing changes.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def serve(connection: Connection) -> None:
     """Play what comes through a connection until its other end is closed.
 
     A tuple of cells, counts and seed is the wave; a pair of numbers is a stretch of it, which is answered by batches
     and then None.
     """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the parent, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     cells: list[Cell] = []
     mix = Mix(())
     seed = 0
@@ -101,12 +116,13 @@ class ProcessEngine:
             "spawn"
         )  # not forked: nothing of the parent may have a part in results
         self._workers: dict[Connection, Any] = {}
-        for _ in range(self.cores):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._workers[ours] = process
+        with deaf():
+            for _ in range(self.cores):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=serve, args=(theirs,), daemon=True)
+                process.start()
+                theirs.close()
+                self._workers[ours] = process
 
     @property
     def title(self) -> str:

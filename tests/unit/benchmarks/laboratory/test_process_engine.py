@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.laboratory import process_engine
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.plan import Wave
-from benchmarks.laboratory.process_engine import ProcessEngine, batches_of, stretches
+from benchmarks.laboratory.process_engine import ProcessEngine, batches_of, deaf, stretches
 from benchmarks.laboratory.results import Trial
 from tests.support.laboratory import SEED, alive, tiny
 
@@ -69,3 +71,14 @@ def test_a_closed_engine_leaves_no_process(engine: ProcessEngine) -> None:
     engine.close()
     engine.close()
     assert alive(pids) == set()
+
+
+def test_processes_ignore_ctrl_c_from_their_first_moment_on() -> None:
+    """Python imports the main module in them before anything of ours can say so."""
+    script = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    with deaf():
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+    assert done.stdout == "True\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
