@@ -33,7 +33,9 @@ def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert done.stderr == ""
+    # That a step took more than 0.1 s, as asyncio says in this mode, tells how busy the machine is.
+    said = re.sub(r"^Executing <.*> took [0-9.]+ seconds\n", "", done.stderr, flags=re.MULTILINE)
+    assert said == ""
     promised = re.search(r"It prints `(.*?)`:", README)
     assert promised is not None
     assert done.stdout == f"{promised[1]}\n"
