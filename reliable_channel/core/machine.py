@@ -472,8 +472,7 @@ class ChannelMachine:
             state.timers.set(CYCLE_TIMER, now + wait)
         if state.log.is_full:
             self.acceptance.evict(self.outgoing.book.is_open)
-        record = state.record(self.causal.floor)
-        if record != state.written:
-            state.written = record
+        record = state.changed_record(self.causal.floor)
+        if record is not None:
             state.outbox.put_at((), record)
         return state.outbox.take()

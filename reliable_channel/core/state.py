@@ -69,6 +69,7 @@ class ChannelState:
         if not self.resumed_ns <= now < self.resumed_ns + sds.dependency_timeout_ms * MS:
             self.resumed_before_ns, self.resumed_ns = self.resumed_ns, now
         self.written: ChannelRecord | None = record
+        self.clocks: tuple[object, ...] = ()
         self.outbox = Outbox(record.last_event_sequence if record else 0)
         self.timers = Timers()
         self.participants = Participants(sds.max_participants)
@@ -120,6 +121,35 @@ class ChannelState:
         """Return a wrap time that this sender has never used, also across restarts and clock steps."""
         self.last_wrap_ns = max(now, self.last_wrap_ns + 1)
         return self.last_wrap_ns
+
+    def changed_record(self, floor: int) -> ChannelRecord | None:
+        """Return the channel's row where it is not as it was written last; None where it is.
+
+        Every input asks: what may have changed is compared before a row is made of it.
+        """
+        deadlines = self.timers.deadlines.get
+        sync_due, idle_due = deadlines(SYNC_TIMER), deadlines(IDLE_TIMER)
+        clocks = (
+            self.lamport,
+            self.last_wrap_ns,
+            floor,
+            self.settled_at_ns,
+            self.outbox.last_sequence,
+            self.last_seen_ns,
+            self.conflict_seen,
+            tuple(self.log.frontier),
+            sync_due and sync_due[0],
+            idle_due and idle_due[0],
+        )
+        if clocks == self.clocks:
+            return None
+        # Only the kept row is compared whole: of it nobody has these yet.
+        is_first, self.clocks = not self.clocks, clocks
+        record = self.record(floor)
+        if is_first and record == self.written:
+            return None
+        self.written = record
+        return record
 
     def record(self, floor: int) -> ChannelRecord:
         """Return the channel's row."""
