@@ -467,6 +467,8 @@ class ChannelMachine:
         if self.started:
             self.outgoing.pump(now)
             self.gaps.ask_when_due()
+        if self.outgoing.rowless:
+            self.outgoing.write_rows()
         wait = self.causal.next_search()
         if wait is not None and CYCLE_TIMER not in state.timers:
             state.timers.set(CYCLE_TIMER, now + wait)
