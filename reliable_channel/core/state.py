@@ -69,7 +69,6 @@ class ChannelState:
         if not self.resumed_ns <= now < self.resumed_ns + sds.dependency_timeout_ms * MS:
             self.resumed_before_ns, self.resumed_ns = self.resumed_ns, now
         self.written: ChannelRecord | None = record
-        self.clocks: tuple[object, ...] = ()
         self.outbox = Outbox(record.last_event_sequence if record else 0)
         self.timers = Timers()
         self.participants = Participants(sds.max_participants)
@@ -125,31 +124,27 @@ class ChannelState:
     def changed_record(self, floor: int) -> ChannelRecord | None:
         """Return the channel's row where it is not as it was written last; None where it is.
 
-        Every input asks: what may have changed is compared before a row is made of it.
+        Every input asks: a row is made only then. What changes most often is compared first.
         """
-        deadlines = self.timers.deadlines.get
-        sync_due, idle_due = deadlines(SYNC_TIMER), deadlines(IDLE_TIMER)
-        clocks = (
-            self.lamport,
-            self.last_wrap_ns,
-            floor,
-            self.settled_at_ns,
-            self.outbox.last_sequence,
-            self.last_seen_ns,
-            self.conflict_seen,
-            tuple(self.log.frontier),
-            sync_due and sync_due[0],
-            idle_due and idle_due[0],
-        )
-        if clocks == self.clocks:
+        written, deadline = self.written, self.timers.deadline
+        if (
+            written is not None
+            and self.lamport == written.lamport_clock
+            and self.last_seen_ns == written.last_seen_ns
+            and self.outbox.last_sequence == written.last_event_sequence
+            and self.last_wrap_ns == written.last_wrap_ns
+            and (deadline(IDLE_TIMER) or 0) == written.idle_due_ns
+            and (deadline(SYNC_TIMER) or 0) == written.sync_due_ns
+            and floor == written.floor
+            and self.settled_at_ns == written.settled_at_ns
+            and self.conflict_seen == written.conflict_seen
+            and self.resumed_ns == written.resumed_ns
+            and self.resumed_before_ns == written.resumed_before_ns
+            and tuple(self.log.frontier) == written.frontier
+        ):
             return None
-        # Only the kept row is compared whole: of it nobody has these yet.
-        is_first, self.clocks = not self.clocks, clocks
-        record = self.record(floor)
-        if is_first and record == self.written:
-            return None
-        self.written = record
-        return record
+        self.written = self.record(floor)
+        return self.written
 
     def record(self, floor: int) -> ChannelRecord:
         """Return the channel's row."""
