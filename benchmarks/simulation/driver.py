@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from benchmarks.simulation.breakage import WRITE_DAMAGE
 from benchmarks.simulation.journal import Step
@@ -29,12 +29,15 @@ from reliable_channel.events import ChannelEvent
 from reliable_channel.records import Changes, LedgerRecord
 from reliable_channel.types import MS, Nanoseconds, RequestId
 
+NOTHING: Final = Effects()
+"""What a batch asks for before it has an input; nobody adds to it."""
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
     """Inputs that share a transaction."""
 
-    effects: Effects = field(default_factory=Effects)
+    effects: Effects = field(default_factory=lambda: NOTHING)
     steps: list[Step] = field(default_factory=list)
     """What the journal gets when the batch is kept, in the order of the inputs."""
     reports: list[tuple[Transmission, Nanoseconds]] = field(default_factory=list)
@@ -127,10 +130,10 @@ class Driver:
         effects = item(batch)
         if effects.events:
             batch.steps += who.deliveries(effects, self.schedule.now, batch.cause)
-        if batch.effects:
-            batch.effects.merge(effects)
-        else:
+        if batch.effects is NOTHING:
             batch.effects = effects
+        else:
+            batch.effects.merge(effects)
 
     def commit(self, who: Participant, batch: Batch) -> None:
         """Make a batch durable and carry it out, at once or when the transaction's time has passed."""

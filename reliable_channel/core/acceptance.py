@@ -17,7 +17,7 @@ from reliable_channel.core.sds.gaps import Gaps
 from reliable_channel.core.sds.log import KnownMessage
 from reliable_channel.core.sds.repair import in_response_group
 from reliable_channel.core.state import ChannelState
-from reliable_channel.core.wire import SdsMessage
+from reliable_channel.core.wire import SdsMessage, history_field
 from reliable_channel.records import ParityRecord, PendingRecord
 from reliable_channel.types import MessageId
 
@@ -120,7 +120,7 @@ class Acceptance:
                 sender_id=message.sender_id,
                 lamport_timestamp=self.state.log.known[message.message_id].lamport,
                 received_ns=self.state.now,
-                history=SdsMessage(causal_history=message.causal_history).encode(),
+                history=history_field(message.causal_history),
                 content=message.content or b"",
                 set_number=payload.serial,
                 arrival=self.arrivals,
@@ -154,7 +154,7 @@ class Acceptance:
                     set_number=payload.serial,
                     segment_index=item.segment_index,
                     received_ns=item.received_ns,
-                    history=SdsMessage(causal_history=item.history).encode(),
+                    history=history_field(item.history),
                     chunk=item.chunk,
                 ),
             )

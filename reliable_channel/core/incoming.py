@@ -341,7 +341,7 @@ class IncomingPipeline:
         )
         payload = self.delivery.take(key, segment, extra)
         payload.digest = digest
-        payload.has_odd = payload.has_odd or segment.encode() != message.content
+        payload.has_odd = payload.has_odd or not segment.is_plain
         self.acceptance.join(payload, message, index)
         self.state.debt.add(message.message_id, known.payload, len(payload.ids))
         self.state.outbox.count("segments_received")

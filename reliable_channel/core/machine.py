@@ -467,13 +467,14 @@ class ChannelMachine:
         if self.started:
             self.outgoing.pump(now)
             self.gaps.ask_when_due()
+        if self.outgoing.rowless:
+            self.outgoing.write_rows()
         wait = self.causal.next_search()
         if wait is not None and CYCLE_TIMER not in state.timers:
             state.timers.set(CYCLE_TIMER, now + wait)
         if state.log.is_full:
             self.acceptance.evict(self.outgoing.book.is_open)
-        record = state.record(self.causal.floor)
-        if record != state.written:
-            state.written = record
+        record = state.changed_record(self.causal.floor)
+        if record is not None:
             state.outbox.put_at((), record)
         return state.outbox.take()

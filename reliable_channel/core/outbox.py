@@ -43,6 +43,10 @@ class Outbox:
         """Write a row whose key the caller has at hand."""
         self.effects.changes[type(record), key] = record
 
+    def reserve(self, kind: type[Record], *key: str | int | bytes) -> None:
+        """Give a row its place among the changes; whoever does so writes it before the input ends."""
+        self.effects.changes[kind, key] = None
+
     def delete(self, kind: type[Record], *key: str | int | bytes) -> None:
         """Delete a row; harmless when there is none."""
         self.effects.changes[kind, key] = None

@@ -40,7 +40,7 @@ from reliable_channel.errors import (
     InvalidPayloadError,
     MessageTooLargeError,
 )
-from reliable_channel.records import BodyRecord
+from reliable_channel.records import BodyRecord, OutgoingRecord
 from reliable_channel.types import MS, SECOND, MessageId, Nanoseconds, RequestId
 
 REDO_FIRST_NS: Final = SECOND
@@ -80,6 +80,7 @@ class OutgoingPipeline:
         self.syncs = SyncScheduler(state.sync, queue, state.group)
         self.responder = RepairResponder(state, self.book, queue)
         self.unannounced: list[Request] = []
+        self.rowless: list[OutgoingSegment] = []
 
     # -- send -------------------------------------------------------------------------------------
 
@@ -182,9 +183,10 @@ class OutgoingPipeline:
                 segment.header = state.archive.take_out_own(message_id)
             body = BodyRecord(message_id=message_id, part="content", data=segment.suffix)
             outbox.put_at((message_id, "content"), body)
-            outbox.put_at((request.request_id, index), segment.record())
+            outbox.reserve(OutgoingRecord, request.request_id, index)
             if not request.ephemeral:
                 self.enter(segment)
+        self.rowless += request.segments
 
     def history(self, message_id: MessageId) -> tuple[MessageId, ...]:
         """Return the ids that a message names, without its own (``message_id="content"``)."""
@@ -247,6 +249,14 @@ class OutgoingPipeline:
             self.dispatch(segment_id, flight, now)
         if self.unannounced:
             self.announce(now)
+
+    def write_rows(self) -> None:
+        """Write the rows of segments that this input made, but for those that went out with it: they have theirs."""
+        for segment in self.rowless:
+            if not segment.transmissions:
+                key = segment.request.request_id, segment.index
+                self.state.outbox.put_at(key, segment.record())
+        self.rowless.clear()
 
     def dispatch(self, segment_id: RequestId, flight: InFlight, now: Nanoseconds) -> None:
         """Make the bytes of what has its turn and publish them."""

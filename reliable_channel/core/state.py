@@ -121,6 +121,31 @@ class ChannelState:
         self.last_wrap_ns = max(now, self.last_wrap_ns + 1)
         return self.last_wrap_ns
 
+    def changed_record(self, floor: int) -> ChannelRecord | None:
+        """Return the channel's row where it is not as it was written last; None where it is.
+
+        Every input asks: a row is made only then. What changes most often is compared first.
+        """
+        written, deadline = self.written, self.timers.deadline
+        if (
+            written is not None
+            and self.lamport == written.lamport_clock
+            and self.last_seen_ns == written.last_seen_ns
+            and self.outbox.last_sequence == written.last_event_sequence
+            and self.last_wrap_ns == written.last_wrap_ns
+            and (deadline(IDLE_TIMER) or 0) == written.idle_due_ns
+            and (deadline(SYNC_TIMER) or 0) == written.sync_due_ns
+            and floor == written.floor
+            and self.settled_at_ns == written.settled_at_ns
+            and self.conflict_seen == written.conflict_seen
+            and self.resumed_ns == written.resumed_ns
+            and self.resumed_before_ns == written.resumed_before_ns
+            and tuple(self.log.frontier) == written.frontier
+        ):
+            return None
+        self.written = self.record(floor)
+        return self.written
+
     def record(self, floor: int) -> ChannelRecord:
         """Return the channel's row."""
         sync_due, idle_due = map(self.timers.deadlines.get, (SYNC_TIMER, IDLE_TIMER))

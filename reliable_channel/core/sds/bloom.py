@@ -181,6 +181,8 @@ class BloomFilter:
 
     def add_many(self, items: Sequence[str]) -> None:
         """Add ids all at once: in arrays, which for thousands is several times faster than one by one."""
+        if not items:
+            return
         shape = self.shape
         pairs = np.array([hash_pair(item) for item in items], np.int64).reshape(-1, 2)
         first, step = (pairs % shape.bit_count).T

@@ -173,14 +173,17 @@ class SyncPolicy:
             room: Bytes that all entries may take together.
         """
         chosen: dict[MessageId, None] = {}
+        known_of = self.log.known.get
         for message_id in chain(self.debt, self.log.late_hints, self.log.newest_sent()):
             if len(chosen) >= SYNC_ENTRIES:
                 break
             if message_id in chosen:
                 continue
-            known = self.log.known.get(message_id)
+            known = known_of(message_id)
             if known is not None:
-                room -= len(message_id.encode()) + len(known.sender_id.encode()) + ENTRY_OVERHEAD
+                text = message_id + known.sender_id
+                # Almost always ASCII: then its length is known without encoding it.
+                room -= ENTRY_OVERHEAD + (len(text) if text.isascii() else len(text.encode()))
                 if room < 0:
                     break
             chosen[message_id] = None

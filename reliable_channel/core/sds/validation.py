@@ -44,7 +44,8 @@ def refusal(message: SdsMessage, channel_id: ChannelId, max_history_entries: int
         return "invalid_lamport_timestamp"
     if max(len(message.causal_history), len(message.repair_request)) > max_history_entries:
         return "history_too_long"
-    if all(map(is_entry, message.causal_history)) and all(map(is_entry, message.repair_request)):
+    history_is_valid = message.is_usual or all(map(is_entry, message.causal_history))
+    if history_is_valid and all(map(is_entry, message.repair_request)):
         return None
     return "invalid_history_entry"
 

@@ -8,7 +8,13 @@ Spec: LIP-109 (SDS); LIP-243 (segmentation); 14/WAKU2-MESSAGE; 23/TOPICS.
 
 from __future__ import annotations
 
-from reliable_channel.core.wire.sds import HistoryEntry, SdsKind, SdsMessage, content_suffix
+from reliable_channel.core.wire.sds import (
+    HistoryEntry,
+    SdsKind,
+    SdsMessage,
+    content_suffix,
+    history_field,
+)
 from reliable_channel.core.wire.segment import SegmentMessage
 from reliable_channel.core.wire.topics import (
     ContentTopic,
@@ -33,6 +39,7 @@ __all__ = (
     "SegmentMessage",
     "WakuMessage",
     "content_suffix",
+    "history_field",
     "parse_content_topic",
     "pubsub_topic",
     "shard_of",

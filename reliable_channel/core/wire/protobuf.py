@@ -93,6 +93,24 @@ def read(message_type: type[MessageT], data: bytes) -> MessageT:
         raise DecodeError(message_type.__name__, str(error)) from error
 
 
+def undivided(message_type: type[protobuf.Message]) -> type[protobuf.Message]:
+    """Return a class that reads the same messages, with all messages inside left as the bytes that encode them.
+
+    Args:
+        message_type: A generated class.
+    """
+    file = FileDescriptorProto()
+    message_type.DESCRIPTOR.file.CopyToProto(file)
+    for message in file.message_type:
+        for item in message.field:
+            if item.type == FieldDescriptorProto.TYPE_MESSAGE:
+                item.type = FieldDescriptorProto.TYPE_BYTES
+                item.ClearField("type_name")
+    pool = DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName(message_type.DESCRIPTOR.full_name))
+
+
 def check_wire_types(
     raw: protobuf.Message,
     data: bytes,

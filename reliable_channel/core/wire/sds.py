@@ -8,14 +8,30 @@ Spec: LIP-109 (SDS), wire format; SDS-R, repair requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from enum import StrEnum
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final, cast
 
 from reliable_channel import values
 from reliable_channel.core.wire.proto import sds_pb2
-from reliable_channel.core.wire.protobuf import check_wire_types, parse, read
+from reliable_channel.core.wire.protobuf import check_wire_types, parse, read, undivided
 from reliable_channel.core.wire.writing import ONE_BYTE, delimited, size, varint
+
+USUAL_BYTES: Final = 256
+"""Longest encoded entry that is remembered."""
+
+KEPT_ENTRIES: Final = 256
+"""Entries that are remembered in a process, about 0.5 kB each."""
+
+UNDIVIDED: Final[Any] = undivided(sds_pb2.SdsMessage)
+"""`SdsMessage` with its entries as bytes."""
+
+MANY_ENTRIES: Final = 8
+"""Histories of so many are those of syncs, which name again what the last one named."""
+
+HISTORY_TAG: Final = b"\x5a"
 
 CONTENT_TAG: Final = b"\xa2\x01"
 """Field 20, length-delimited: (20 << 3 | 2) as a varint."""
@@ -85,6 +101,8 @@ class SdsMessage:
     repair_request: tuple[HistoryEntry, ...] = ()
     """Messages that the sender lacks and asks anybody to repeat."""
     content: bytes | None = field(default=None, repr=False)
+    is_usual: bool = field(default=False, compare=False, repr=False)
+    """It was decoded, and its history has many entries, all usual ones (`usual_entry`): they need no check."""
 
     @property
     def kind(self) -> SdsKind | None:
@@ -108,8 +126,8 @@ class SdsMessage:
             parts = [names_field(self.sender_id, self.message_id, self.channel_id)]
             if self.lamport_timestamp is not None:
                 parts += (b"\x50", varint(self.lamport_timestamp))
-            for entry in self.causal_history:
-                parts.append(entry_field(b"\x5a", entry))
+            if self.causal_history:
+                parts.append(history_field(self.causal_history))
             if self.bloom_filter is not None:
                 parts += (b"\x62", size(len(self.bloom_filter)), self.bloom_filter)
             for entry in self.repair_request:
@@ -135,11 +153,16 @@ class SdsMessage:
         """
         raw = read(sds_pb2.SdsMessage, data)
         bloom_filter, content = raw.bloom_filter, raw.content
+        most = len(data) if max_entries is None else max_entries + 1
+        bulk = len(bloom_filter) + len(content)
+        usual: tuple[HistoryEntry, ...] = ()
+        if MANY_ENTRIES <= len(raw.causal_history) < most:
+            usual, octets = usual_entries(data)
+            bulk += octets
         # Copied once: each look at an entry makes an object for it.
-        most = None if max_entries is None else max_entries + 1
-        history, requests = raw.causal_history[:most], raw.repair_request[:most]
-        if most is None or max(len(history), len(requests)) < most:
-            bulk = len(bloom_filter) + len(content)
+        history = [] if usual else raw.causal_history[:most]
+        requests = raw.repair_request[:most]
+        if max(len(history), len(requests)) < most:
             check_wire_types(raw, data, bulk=bulk, inside=history + requests)
         # Presence is asked for only where the value leaves it open: it costs as much as reading.
         return cls(
@@ -147,10 +170,11 @@ class SdsMessage:
             raw.message_id,
             raw.channel_id,
             raw.lamport_timestamp or (0 if raw.HasField("lamport_timestamp") else None),
-            tuple([history_entry_of(entry) for entry in history]),
+            usual or tuple([history_entry_of(entry) for entry in history]),
             bloom_filter or (b"" if raw.HasField("bloom_filter") else None),
             tuple([history_entry_of(entry) for entry in requests]),
             content or (b"" if raw.HasField("content") else None),
+            bool(usual),
         )
 
 
@@ -183,6 +207,25 @@ def names_field(sender_id: str, message_id: str, channel_id: str) -> bytes:
     return b"".join([delimited(tag, name) for tag, name in tagged if name])
 
 
+def history_field(entries: Sequence[HistoryEntry]) -> bytes:
+    """Return the fields of a causal history: what an `SdsMessage` that has nothing else is encoded as.
+
+    Raises:
+        ValueError: A text is not encodable as UTF-8.
+    """
+    if len(entries) < MANY_ENTRIES:
+        return b"".join([entry_field(HISTORY_TAG, entry) for entry in entries])
+    return b"".join(
+        [kept_field(entry.message_id, entry.retrieval_hint, entry.sender_id) for entry in entries]
+    )
+
+
+@lru_cache(maxsize=KEPT_ENTRIES)
+def kept_field(message_id: str, hint: bytes | None, sender_id: str | None) -> bytes:
+    """Return a field of a causal history; what a long one names, the next one names again."""
+    return entry_field(HISTORY_TAG, HistoryEntry(message_id, hint, sender_id))
+
+
 def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:
     """Return a field that holds an entry.
 
@@ -205,6 +248,42 @@ def entry_field(tag: bytes, entry: HistoryEntry) -> bytes:
                     tag, length, octets, message, hints, hint, senders, sender,
                 )  # fmt: skip
     return delimited(tag, entry.encode())
+
+
+def usual_entries(data: bytes) -> tuple[tuple[HistoryEntry, ...], int]:
+    """Return the entries of a history if all of them are usual ones, and their bytes; nothing where some are not.
+
+    Args:
+        data: An encoded `SdsMessage` that has entries.
+    """
+    encoded = UNDIVIDED.FromString(data).causal_history[:]
+    if max(map(len, encoded)) > USUAL_BYTES:
+        return (), 0
+    entries = tuple(map(usual_entry, encoded))
+    if not all(entries):
+        return (), 0
+    return cast("tuple[HistoryEntry, ...]", entries), sum(map(len, encoded))
+
+
+@lru_cache(maxsize=KEPT_ENTRIES)
+def usual_entry(data: bytes) -> HistoryEntry | None:
+    """Return an entry that has what most have: an id, a sender, perhaps a hint, short and in printable ASCII; or None.
+
+    A sync names the newest 64, most of which the last one named: they are read and checked once.
+
+    Args:
+        data: A decodable entry of at most ``USUAL_BYTES``: what is kept must be bounded, whoever sends it.
+    """
+    raw = sds_pb2.HistoryEntry.FromString(data)
+    message_id, hint, sender_id = raw.message_id, raw.retrieval_hint, raw.sender_id
+    texts = message_id + sender_id
+    # A short field takes two bytes more than its value. Where that adds up, there is nothing else in the entry.
+    octets = len(texts) + len(hint) + (6 if hint else 4)
+    if octets != len(data) or not (message_id and sender_id):
+        return None
+    if not (texts.isascii() and texts.isprintable()):
+        return None
+    return HistoryEntry(message_id, hint or None, sender_id)
 
 
 def history_entry_of(raw: sds_pb2.HistoryEntry) -> HistoryEntry:

@@ -37,6 +37,17 @@ def test_a_row_is_written_whole_under_its_type_and_key() -> None:
     }
 
 
+def test_a_reserved_row_keeps_its_place_among_the_changes() -> None:
+    outbox = Outbox()
+    outbox.reserve(LostRecord, "a")
+    outbox.put(DebtRecord(message_id="b"))
+    outbox.put(LostRecord(message_id="a", lost_ns=1))
+    assert list(outbox.take().changes.items()) == [
+        ((LostRecord, ("a",)), LostRecord(message_id="a", lost_ns=1)),
+        ((DebtRecord, ("b",)), DebtRecord(message_id="b")),
+    ]
+
+
 def test_what_comes_last_counts_writing_or_deleting() -> None:
     outbox = Outbox()
     outbox.put(DebtRecord(message_id="a"))

@@ -24,6 +24,7 @@ from reliable_channel.events import (
     MessageSendErrorEvent,
     MessageSentEvent,
 )
+from reliable_channel.records import OutgoingRecord
 from reliable_channel.types import SECOND
 from tests.support.builders import (
     ALICE,
@@ -252,6 +253,19 @@ def test_at_most_a_window_of_messages_is_in_flight() -> None:
     assert sender.status().waiting == 3
     sender.published(f"{request_id}:1")
     assert sender.sent_since(2) == [f"{request_id}:3"]
+
+
+def test_each_segment_has_its_row_from_the_send_on_whether_it_went_out_or_waits() -> None:
+    sender = alice(sds=replace(NO_FILTER, max_in_flight=2))
+    sender.send(b"x" * 300)
+    rows = sender.rows_of(OutgoingRecord)
+    assert [(row.segment_index, row.in_flight) for row in rows] == [
+        (0, True),
+        (1, True),
+        (2, False),
+        (3, False),
+        (4, False),
+    ]
 
 
 def test_reports_about_what_is_not_in_flight_do_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -120,6 +121,44 @@ def test_the_kept_row_comes_back_as_it_was() -> None:
     assert state.record(floor=RECORD.floor) == RECORD
     assert state.written == RECORD
     assert state.outbox.last_sequence == 12
+
+
+CHANGES: dict[str, Callable[[ChannelState], object]] = {
+    "lamport_clock": lambda state: state.next_lamport(NOW),
+    "last_seen_ns": lambda state: setattr(state, "last_seen_ns", NOW),
+    "last_event_sequence": lambda state: setattr(state.outbox, "last_sequence", 13),
+    "last_wrap_ns": lambda state: state.next_wrap_ns(NOW),
+    "idle_due_ns": lambda state: state.timers.set(IDLE_TIMER, NOW + 1),
+    "sync_due_ns": lambda state: state.timers.set(SYNC_TIMER, NOW + 1),
+    "settled_at_ns": lambda state: setattr(state, "settled_at_ns", NOW),
+    "conflict_seen": lambda state: setattr(state, "conflict_seen", False),
+    "resumed_ns": lambda state: setattr(state, "resumed_ns", NOW),
+    "resumed_before_ns": lambda state: setattr(state, "resumed_before_ns", NOW),
+    "frontier": lambda state: state.log.frontier.pop("a"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_row_is_written_again_when_something_in_it_changes(name: str) -> None:
+    state = make_state(RECORD)
+    assert state.changed_record(RECORD.floor) is None
+    CHANGES[name](state)
+    changed = state.changed_record(RECORD.floor)
+    assert changed == state.record(RECORD.floor) != RECORD
+    assert replace(changed, **{name: getattr(RECORD, name)}) == RECORD
+    assert state.changed_record(RECORD.floor) is None
+
+
+def test_the_row_is_written_again_with_another_floor() -> None:
+    state = make_state(RECORD)
+    changed = state.changed_record(RECORD.floor + 1)
+    assert changed == replace(RECORD, floor=RECORD.floor + 1)
+
+
+def test_a_new_channel_writes_its_row() -> None:
+    state = make_state()
+    assert state.changed_record(3) == state.record(3)
+    assert state.changed_record(3) is None
 
 
 def test_a_new_channel_has_a_row_of_now() -> None:

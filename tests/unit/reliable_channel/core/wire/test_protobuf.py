@@ -18,7 +18,7 @@ from reliable_channel.core.wire import (
     proto,
 )
 from reliable_channel.core.wire.proto import sds_pb2
-from reliable_channel.core.wire.protobuf import parse
+from reliable_channel.core.wire.protobuf import parse, undivided
 from reliable_channel.errors import DecodeError
 
 
@@ -162,3 +162,12 @@ for data in (b"\\x0a\\x01\\xff", b"\\x9b\\x06" * 10000, b"\\x08\\x05", encoded[:
     )
     message = SdsMessage("a", "", "c", 0, (HistoryEntry("e", b""),), b"", (), b"x")
     assert result.stdout.split() == [message.encode().hex()] + ["refused"] * 5
+
+
+def test_a_class_that_leaves_messages_undivided_reads_all_else_alike() -> None:
+    entry = HistoryEntry("id", b"hint", "bob")
+    message = SdsMessage("alice", "id", "room", 7, (entry,), b"filter", (entry,), b"content")
+    raw = undivided(sds_pb2.SdsMessage).FromString(message.encode())
+    assert raw.causal_history[:] == raw.repair_request[:] == [entry.encode()]
+    assert (raw.sender_id, raw.lamport_timestamp, raw.content) == ("alice", 7, b"content")
+    assert raw.SerializeToString() == message.encode()

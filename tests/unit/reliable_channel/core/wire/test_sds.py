@@ -247,3 +247,59 @@ def test_of_too_many_entries_one_too_many_is_read(name: str) -> None:
         assert getattr(read, name) == named[: most + 1]
     assert SdsMessage.decode(message.encode(), max_entries=9) == message
     assert SdsMessage.decode(message.encode()) == message
+
+
+LONG_HISTORY = tuple(HistoryEntry(f"{index:064x}", bytes(32), "bob") for index in range(64))
+
+ODD_ENTRIES = {
+    "no hint": (HistoryEntry("id", None, "bob"), True),
+    "empty hint": (HistoryEntry("id", b"", "bob"), False),
+    "no sender": (HistoryEntry("id", bytes(32)), False),
+    "empty sender": (HistoryEntry("id", bytes(32), ""), False),
+    "no id": (HistoryEntry("", bytes(32), "bob"), False),
+    "id not ASCII": (HistoryEntry("é", bytes(32), "bob"), False),
+    "control character": (HistoryEntry("i\nd", bytes(32), "bob"), False),
+    "id of 128 bytes": (HistoryEntry("i" * 128, None, "bob"), False),
+    "hint of 128 bytes": (HistoryEntry("id", bytes(128), "bob"), False),
+    "sender of 128 bytes": (HistoryEntry("id", None, "b" * 128), False),
+    "id of 300 bytes": (HistoryEntry("i" * 300, None, "bob"), False),
+}
+
+
+@pytest.mark.parametrize(("entry", "is_usual"), ODD_ENTRIES.values(), ids=ODD_ENTRIES)
+def test_an_entry_of_a_long_history_is_the_same_however_odd(
+    entry: HistoryEntry, is_usual: bool
+) -> None:
+    message = SdsMessage("alice", "id", "room", 1, (*LONG_HISTORY, entry), content=b"hello")
+    for _ in range(2):  # the second time from memory
+        decoded = SdsMessage.decode(message.encode(), max_entries=65)
+        assert decoded == message
+        assert decoded.is_usual is is_usual
+
+
+@pytest.mark.parametrize(
+    "odd",
+    {
+        "unknown field": b"\x0a\x02id\x1a\x03bob\x20\x01",
+        "field twice": b"\x0a\x02no\x0a\x02id\x1a\x03bob",
+        "length in two bytes": b"\x0a\x82\x00id\x1a\x03bob",
+    }.items(),
+    ids=lambda odd: odd[0],
+)
+def test_a_long_history_may_have_entries_that_are_written_otherwise(odd: tuple[str, bytes]) -> None:
+    data = SdsMessage(causal_history=LONG_HISTORY).encode() + b"\x5a%c%b" % (len(odd[1]), odd[1])
+    decoded = SdsMessage.decode(data)
+    assert decoded.causal_history == (*LONG_HISTORY, HistoryEntry("id", None, "bob"))
+    assert not decoded.is_usual
+
+
+@pytest.mark.parametrize("tail", [b"\x5a\x02\x08\x01", b"\x58\x01", b"\x5a\x05\x1a\x03bo"])
+def test_a_long_history_with_a_wrong_field_raises(tail: bytes) -> None:
+    with pytest.raises(DecodeError, match="SdsMessage"):
+        SdsMessage.decode(SdsMessage(causal_history=LONG_HISTORY).encode() + tail)
+
+
+def test_a_history_longer_than_is_of_interest_is_read_to_one_more() -> None:
+    decoded = SdsMessage.decode(SdsMessage(causal_history=LONG_HISTORY).encode(), max_entries=10)
+    assert decoded.causal_history == LONG_HISTORY[:11]
+    assert not decoded.is_usual

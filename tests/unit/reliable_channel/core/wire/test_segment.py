@@ -131,3 +131,24 @@ def test_segments_compare_by_value() -> None:
 
 def test_text_form_shows_no_payload() -> None:
     assert "secret" not in repr(SegmentMessage(payload=b"secret"))
+
+
+SEVERAL = SegmentMessage(entire_message_hash=bytes(32), data_segment_count=2, payload=b"x")
+
+
+@pytest.mark.parametrize(
+    ("data", "is_plain"),
+    {
+        "as encoded": (SEVERAL.encode(), True),
+        "unknown field": (SEVERAL.encode() + b"\x7a\x01\x00", False),
+        "default written out": (SEVERAL.encode() + b"\x30\x00", False),
+        "count in two bytes": (SEVERAL.encode().replace(b"\x18\x02", b"\x18\x82\x00"), False),
+        "another order": (b"\x18\x02" + SEVERAL.encode().replace(b"\x18\x02", b""), False),
+    }.values(),
+)
+def test_a_segment_knows_whether_its_bytes_are_those_it_is_encoded_as(
+    data: bytes, is_plain: bool
+) -> None:
+    decoded = SegmentMessage.decode(data)
+    assert decoded == SEVERAL
+    assert decoded.is_plain is is_plain is (decoded.encode() == data)
