@@ -24,6 +24,9 @@ WARM_UP_ROUNDS: Final = 20
 WARM_UP_ROUND_MS: Final = 3_000.0
 """Time for each: longer than a channel is new after the first message it has received."""
 
+SHORTEST_WAIT_MS: Final = 1.0
+"""Before a send that could not be made is tried again, also where sends are no time apart: time has to pass."""
+
 LONGEST_RETRY_MS: Final = 3_000.0
 """After a send, its retries come within this time, or when its sender is up again."""
 
@@ -53,6 +56,7 @@ class Workload:
         self.retries = simulation.stream("retries")
         self.sent: dict[int, list[bytes]] = {}
         self.began_ns: Nanoseconds = START_NS
+        self.wait_ms = max(self.scenario.interval_ms, SHORTEST_WAIT_MS)
 
     def play(self) -> None:
         """Run the scenario to its end."""
@@ -146,7 +150,7 @@ class Workload:
         senders = simulation.participants[: scenario.senders]
         present = [item.index for item in senders if item.machine is not None]
         if not present:
-            simulation.after(scenario.interval_ms, partial(self._send_something, number))
+            simulation.after(self.wait_ms, partial(self._send_something, number))
             return
         sender = present[int(choice * len(present))]
         former = self.sent.setdefault(sender, [])
@@ -157,7 +161,7 @@ class Workload:
             simulation.send(sender, payload, ephemeral=ephemeral, key=key)
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
-            simulation.after(scenario.interval_ms, partial(self._send_something, number))
+            simulation.after(self.wait_ms, partial(self._send_something, number))
         else:
             former.append(payload)
             for _ in range(scenario.retries):
@@ -174,4 +178,4 @@ class Workload:
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
         again = partial(self._send_again, sender, payload, ephemeral, key)
-        simulation.after(self.scenario.interval_ms, again)
+        simulation.after(self.wait_ms, again)

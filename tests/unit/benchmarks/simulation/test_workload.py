@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from benchmarks.simulation.scenario import START_NS, Churn, Join, Restart, Scena
 from benchmarks.simulation.workload import WARM_UP_ROUND_MS, Workload, play
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.errors import ConfigurationError
-from reliable_channel.types import MS, SECOND
+from reliable_channel.types import MS, SECOND, Nanoseconds
 
 
 def test_scenario_is_played_to_quiet() -> None:
@@ -56,6 +58,30 @@ def test_sends_wait_while_nobody_is_there() -> None:
     restarts = (Restart(participant=0, at_ms=100, down_ms=1_000),)
     simulation = play(Scenario(participants=1, messages=10, restarts=restarts))
     assert len(simulation.journals[0].sent()) == 10
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sds": replace(Scenario().sds, max_outgoing_messages=1)},
+        {"sds": replace(Scenario().sds, max_outgoing_messages=1), "retries": 2},
+        {"participants": 1, "restarts": (Restart(participant=0, at_ms=0, down_ms=500),)},
+    ],
+    ids=["full", "full again", "nobody there"],
+)
+def test_time_passes_before_a_send_is_tried_again(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(Scenario(messages=8, interval_ms=0, **changes))
+    at, left = simulation.schedule.at, iter(range(50_000))
+
+    def counted(time_ns: Nanoseconds, action: Callable[[], None]) -> None:
+        assert next(left, None) is not None, "time stands still"
+        at(time_ns, action)
+
+    monkeypatch.setattr(simulation.schedule, "at", counted)
+    Workload(simulation).play()
+    assert sum(len(item.sent()) for item in simulation.journals) == 8
 
 
 def test_payloads_have_the_sizes_of_the_scenario_and_are_all_different() -> None:
