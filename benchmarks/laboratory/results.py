@@ -57,7 +57,7 @@ class Trial:
     delivery_errors: int = 0
     """Requests that ended in `MessageDeliveryErrorEvent`."""
     put_off: int = 0
-    """Times that ``send`` had no room and was made again later."""
+    """Times that ``send`` had no room and was made again later; the warm-up makes none again."""
     segments: int = 0
     """Data segments of the messages."""
     parity: int = 0
@@ -79,7 +79,7 @@ class Trial:
     copies: int = 0
     """Copies of transmissions that arrived at a participant that was up, those of the warm-up included."""
     fetches: int = 0
-    """Queries to the store, but those with which a restart begins."""
+    """Queries to the store, those of the warm-up included, but those with which a restart begins."""
     latency_ms: list[int] = field(default_factory=list)
     """From ``send`` to each delivery, in the order of the deliveries."""
     round: list[int] = field(default_factory=list)
@@ -94,7 +94,8 @@ class Trial:
     receivers: list[int] = field(default_factory=list)
     """How many of those to whom it is owed got each message, in the order of sending."""
     virtual_ms: int = 0
-    """Until nothing was left to do, or the scenario's longest time for that was over."""
+    """From the start, before the warm-up, until nothing was left to do, or the scenario's longest time for that was
+    over."""
     problem: str = ""
     """Why the trial could not be played to its end; all counts are 0 then."""
     digest_high: int = 0

@@ -63,11 +63,12 @@ class Workload:
         simulation, scenario = self.simulation, self.scenario
         late = {join.participant: join.at_ms for join in scenario.joins}
         simulation.start(*(index for index in range(scenario.participants) if index not in late))
+        if scenario.warm_up:
+            simulation.network.began_ns = None
+            self.warm_up()
+        self.began_ns = simulation.network.began_ns = simulation.now
         for index, at_ms in late.items():
             simulation.after(at_ms, partial(simulation.start, index))
-        if scenario.warm_up:
-            self.warm_up()
-        self.began_ns = simulation.now
         for restart in scenario.restarts:
             end = simulation.tear if restart.torn else simulation.crash
             revive = partial(self._revive, restart.participant)
@@ -82,23 +83,27 @@ class Workload:
             simulation.after(when, partial(self._send_something, number))
         simulation.run(scenario.messages * scenario.interval_ms)
         for cut in scenario.partitions:
-            simulation.run(max(0.0, cut.until_ms - (simulation.now - START_NS) / MS))
+            simulation.run(max(0.0, cut.until_ms - (simulation.now - self.began_ns) / MS))
         simulation.settle()
 
     def warm_up(self) -> None:
-        """Let senders send until all have heard others for a while; what is sent from then on is owed to all."""
+        """Let senders send until all who are there have heard others for a while.
+
+        What is sent from then on is owed to all of these.
+        """
         simulation, senders = self.simulation, self.scenario.senders
-        machines = [simulation.machine(item.index) for item in simulation.participants]
+        present = [who for who in simulation.participants if who.machine is not None]
+        machines = [simulation.machine(who.index) for who in present]
         # Two at least: a single one would hear nobody.
-        count = len(machines) if senders is None else min(len(machines), max(2, senders))
+        sending = present if senders is None else present[: max(2, senders)]
         for number in range(WARM_UP_ROUNDS):
-            for index in range(count):
-                simulation.send(index, b"warm-up %d of %d" % (number, index))
+            for who in sending:
+                simulation.send(who.index, b"warm-up %d of %d" % (number, who.index))
             simulation.run(WARM_UP_ROUND_MS)
             if not any(machine.gaps.is_settling() for machine in machines):
                 break
-        for journal in simulation.journals:
-            journal.joined_ns = simulation.now
+        for who in present:
+            who.journal.joined_ns = simulation.now
 
     def churn(self, churn: Churn, duration_ms: float) -> None:
         """Let everybody go down and come back for a while; whoever is down at its end comes back then."""
