@@ -373,8 +373,8 @@ NEW: Final = (
     "have fewer after them. Short conversations look worse than long ones for that."
 )
 WARM: Final = (
-    "Channels{} are not new at their first message: everybody had been heard for a while, which counts nowhere here. The "
-    "last messages have fewer after them that name a loss."
+    "Channels{} are not new at their first message: everybody had been heard for a while, which counts nowhere here. "
+    "The last messages have fewer after them that name a loss."
 )
 """Of channels with and without a warm-up."""
 
@@ -395,9 +395,9 @@ def is_simulated(manifest: Run) -> bool:
 def _limits(manifest: Run, cells: Sequence[Shown], measures: Mapping[str, Measures]) -> str:
     if not any(found.channels for found in measures.values()):
         return ""
-    texts = READING
+    texts = [*READING]
     if is_simulated(manifest):
-        texts += (_warm_up(cells), *SIMULATED)
+        texts += [_warm_up(cells), *SIMULATED]
     return "<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>"
 
 

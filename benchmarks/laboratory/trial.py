@@ -220,15 +220,15 @@ def count_events(
 ) -> None:
     """Count what applications were told of the messages, and when."""
     starts = {step.request_id: step.time_ns for step in sent.values()}
-    for who in simulation.participants:
-        for event in who.journal.events:
+    for journal in simulation.journals:
+        for event, time_ns in zip(journal.events, journal.events_ns, strict=True):
             if isinstance(event, MessageLostEvent):
-                trial.lost += event.time_ns - who.offset_ns >= began_ns
+                trial.lost += time_ns >= began_ns
                 continue
             start_ns = starts.get(getattr(event, "request_id", ""))
             if start_ns is None:
                 continue
-            elapsed_ms = (event.time_ns - who.offset_ns - start_ns) // MS
+            elapsed_ms = (time_ns - start_ns) // MS
             match event:
                 case MessageDeliveredEvent():
                     trial.confirmed += 1

@@ -220,6 +220,19 @@ def test_what_a_process_sent_before_it_died_is_counted() -> None:
     check_laws(trial, participants=2)
 
 
+@pytest.mark.parametrize("clock_ms", [3_600_000, -3_600_000])
+def test_times_do_not_follow_a_clock_that_is_set(clock_ms: float) -> None:
+    crash = Crash(participant=0, at_ms=60_000, moment="now", clock_ms=clock_ms)
+    set_, plain = (
+        played(replace(TINY, messages=90, crashes=(replace(crash, clock_ms=ahead_ms),)))
+        for ahead_ms in (clock_ms, 0)
+    )
+    assert 0 <= min(set_.confirm_ms) <= max(set_.confirm_ms) < 120_000
+    assert set_.confirm_ms[:50] == plain.confirm_ms[:50]
+    assert set_.queue_ms == plain.queue_ms == [10] * 90
+    check_laws(set_, participants=2)
+
+
 def test_ephemeral_messages_and_the_warm_up_are_others() -> None:
     scenario = replace(TINY, messages=20, warm_up=True, ephemeral=0.5)
     trial = played(scenario)
