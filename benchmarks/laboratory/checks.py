@@ -35,6 +35,15 @@ from benchmarks.laboratory.measures import Measures, three_digits
 LEVEL: Final = 0.01
 """A check fails whose adjusted p-value is below this: one false alarm in a hundred runs of a whole grid."""
 
+NO_FORM: Final = "–"
+"""Of a check that no closed form is behind."""
+
+PROMISES: Final = {
+    "duplicated": "messages delivered twice",
+    "disordered": "messages delivered before what they depend on",
+}
+"""Columns that must be 0 where channels are not new and nothing is reported lost."""
+
 MILLISECONDS: Final = 1_000
 
 
@@ -70,10 +79,10 @@ class Check:
 
 
 def checks(grid: Grid, measures: Mapping[str, Measures], *, level: float = LEVEL) -> list[Check]:
-    """Return the checks of a grid, in the order of its cells.
+    """Return the checks of a grid, in the order of its cells, and then what no cell may have.
 
     Args:
-        grid: Its cells with a label ``theory``.
+        grid: Those of its cells with a label ``theory`` are held against its form.
         measures: By key of the cell; a cell without any fails.
         level: Of all checks together.
     """
@@ -84,7 +93,7 @@ def checks(grid: Grid, measures: Mapping[str, Measures], *, level: float = LEVEL
         for check in checks_of(cell, measures.get(cell.key))
     ]
     adjusted = holm([check.p_value for check in found])
-    return [
+    corrected = [
         replace(
             check,
             adjusted=value,
@@ -93,6 +102,22 @@ def checks(grid: Grid, measures: Mapping[str, Measures], *, level: float = LEVEL
         )
         for check, value in zip(found, adjusted, strict=True)
     ]
+    played = [(cell, measures[cell.key]) for cell in grid.cells if cell.key in measures]
+    return corrected + [check for pair in played for check in broken_promises(*pair)]
+
+
+def broken_promises(cell: Cell, measures: Measures) -> Iterator[Check]:
+    """Give a check that fails where messages came twice or out of order and nothing explains it.
+
+    Something may where a channel was new, or where something was reported lost. Chance has no part in it, so it is
+    not corrected for the number of checks.
+    """
+    if not cell.scenario.warm_up or cell.scenario.joins or measures.sums["lost"]:
+        return
+    for name, statement in PROMISES.items():
+        if found := measures.sums[name]:
+            check = exact(cell, NO_FORM, statement, expected=0, measured=found)
+            yield replace(check, adjusted=0.0, passed=False)
 
 
 def checks_of(cell: Cell, measures: Measures | None) -> Iterator[Check]:

@@ -47,9 +47,11 @@ class Trial:
     """Deliveries of what the same participant was given before; must be 0, also with churn. Ephemeral messages do not
     count, as nowhere here: they may come again after a restart."""
     disordered: int = 0
-    """Deliveries before what they depend on; must be 0."""
+    """Deliveries before what they depend on. 0 wherever everybody was heard before the first of the messages (a warm-up,
+    and nobody joins later) and nothing is reported lost; a new channel, and what is lost, leave gaps in the order."""
     lost: int = 0
-    """Messages that a participant reported lost (`MessageLostEvent`)."""
+    """Segments that participants reported lost (`MessageLostEvent`): one for each data segment of a message at each of
+    them, those of messages of the warm-up too."""
     confirmed: int = 0
     """Requests that ended in `MessageDeliveredEvent`: somebody acknowledged all of it."""
     send_errors: int = 0

@@ -205,8 +205,9 @@ class Churn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A time in which some participants and the others do not hear each other; milliseconds from the end of the
-    warm-up, or from the beginning where there is none.
+    """A time in which some participants and the others do not hear each other.
+
+    Milliseconds from the end of the warm-up, or from the beginning where there is none.
     """
 
     from_ms: float

@@ -252,6 +252,24 @@ def test_nothing_is_owed_from_before_a_participant_joined() -> None:
     check_laws(trial, participants=3)
 
 
+def test_reports_of_loss_are_counted_by_segment() -> None:
+    scenario = replace(
+        TINY,
+        messages=2,
+        warm_up=True,
+        interval_ms=100_000,
+        payload_bytes=(200, 200),
+        segmentation=SEGMENTS,
+        sds=replace(SCALED_SDS, max_retransmissions=0, enable_repair=False),
+        settle_ms=300_000,
+    )
+    losing = Losing(lambda item: is_data(item) and not item.segment_id.endswith(":1"), 3)
+    trial = played(scenario, losing)
+    assert (trial.owed, trial.delivered, trial.segments) == (2, 1, 8)
+    assert trial.lost == 4
+    check_laws(trial, participants=2)
+
+
 def test_wait_for_the_epoch_budget_is_the_time_until_all_was_sent() -> None:
     limit = RateLimitConfig(enabled=True, epoch_period_sec=5, messages_per_epoch=2)
     scenario = replace(TINY, payload_bytes=(300, 300), segmentation=SEGMENTS, rate_limit=limit)
