@@ -280,6 +280,7 @@ COLUMNS: Final = {
     "bytes_per_payload_byte": "bytes a byte",
     "retransmissions_per_segment": "retransmissions a segment",
     "parity_per_segment": "parity a segment",
+    "others_per_segment": "others a segment",
     "repairs_per_owed": "repairs a delivery",
     "queue_50_ms": "queue 50 %",
     "queue_95_ms": "95 %",

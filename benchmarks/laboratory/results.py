@@ -22,6 +22,10 @@ OTHER: Final = -3
 something else, such as the end of a wait for what came before it."""
 
 
+LARGEST: Final = (1 << 31) - 1
+"""Value in a list of a row: of milliseconds, 24 days."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Trial:
     """What became of one channel.
@@ -47,8 +51,9 @@ class Trial:
     """Deliveries of what the same participant was given before; must be 0, also with churn. Ephemeral messages do not
     count, as nowhere here: they may come again after a restart."""
     disordered: int = 0
-    """Deliveries before what they depend on. 0 wherever everybody was heard before the first of the messages (a warm-up,
-    and nobody joins later) and nothing is reported lost; a new channel, and what is lost, leave gaps in the order."""
+    """Deliveries before what they depend on. 0 wherever everybody was heard before the first of the messages (a
+    warm-up, and nobody joins later) and nothing is reported lost; a new channel, and what is lost, leave gaps in the
+    order."""
     lost: int = 0
     """Segments that participants reported lost (`MessageLostEvent`): one for each data segment of a message at each of
     them, those of messages of the warm-up too."""
@@ -105,6 +110,18 @@ class Trial:
     """128-bit hash of everything above, as two signed numbers."""
     cpu_us: int = 0
     """CPU time that it took; not in the digest."""
+
+    def check(self) -> None:
+        """Raise where a time is longer than its column holds.
+
+        Raises:
+            OverflowError: Says which.
+        """
+        for name in LISTS:
+            longest = max(getattr(self, name), default=0)
+            if longest > LARGEST:
+                text = f"{name}: {longest} is more than a row holds, {LARGEST}"
+                raise OverflowError(text)
 
     def seal(self) -> Trial:
         """Fill in the digest and return the trial."""

@@ -68,6 +68,7 @@ def run_trial(cell: Cell, root: int, channel: int, *, trace: list[bytes] | None 
     with collected_at_once():
         try:
             trial = play(cell, root, channel, trace)
+            trial.check()
         except Exception as error:  # the row that says so is how to find it and play it again
             trial = Trial(scenario=cell.key, channel=channel)
             trial.problem = f"{type(error).__name__}: {error}"

@@ -24,6 +24,9 @@ WARM_UP_ROUNDS: Final = 20
 WARM_UP_ROUND_MS: Final = 3_000.0
 """Time for each: longer than a channel is new after the first message it has received."""
 
+SHORTEST_PAYLOAD: Final = 8
+"""Bytes; with fewer, payloads would not be all different."""
+
 SHORTEST_WAIT_MS: Final = 1.0
 """Before a send that could not be made is tried again, also where sends are no time apart: time has to pass."""
 
@@ -151,7 +154,7 @@ class Workload:
         low, high = scenario.payload_bytes
         choice, size = draws.random(), draws.randint(low, high)
         ephemeral = draws.random() < scenario.ephemeral
-        payload = (b"%d:" % number + draws.randbytes(size))[: max(size, 8)]
+        payload = (b"%d:" % number + draws.randbytes(size))[: max(size, SHORTEST_PAYLOAD)]
         senders = simulation.participants[: scenario.senders]
         present = [item.index for item in senders if item.machine is not None]
         if not present:

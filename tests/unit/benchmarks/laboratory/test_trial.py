@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from benchmarks.laboratory.cell import Cell
-from benchmarks.laboratory.results import OTHER, REPAIR, STORE, Trial
+from benchmarks.laboratory.results import OTHER, REPAIR, STORE, Trial, batch_of
 from benchmarks.laboratory.trial import collected_at_once, count, run_trial, run_trials
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.network import Transmission
@@ -366,6 +366,20 @@ def test_a_trial_that_cannot_be_played_says_why() -> None:
     assert trial.problem.startswith("ConfigurationError: ")
     assert (trial.channel, trial.messages, trial.transmissions) == (3, 0, 0)
     assert trial.digest_high != 0
+
+
+def test_times_that_no_row_holds_are_a_problem() -> None:
+    """A scenario of such times is refused when a grid is read; sums of them may still be too long."""
+    delays = Delays(mean_ms=3e9)
+    sds = replace(SCALED_SDS, sync_interval_ms=1 << 40, max_sync_interval_ms=1 << 40)
+    sds = replace(sds, max_retransmissions=0)
+    scenario = replace(TINY, delays=delays, sds=sds, settle_ms=4e9)
+    trial = run_trial(Cell(name="slow", scenario=scenario), 1, 0)
+    assert trial.problem == (
+        "OverflowError: latency_ms: 3000000000 is more than a row holds, 2147483647"
+    )
+    assert (trial.messages, trial.latency_ms) == (0, [])
+    assert batch_of([trial]).num_rows == 1
 
 
 @pytest.mark.parametrize("enabled", [True, False])
