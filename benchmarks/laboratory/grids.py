@@ -77,6 +77,12 @@ SHORT: Final = {
 }
 """Parameters by what they are called in the name of a cell; others by the last part of their name."""
 
+THEORY: Final = "theory"
+"""The label whose value is the number of a closed form, against which a cell is checked."""
+
+FORMS: Final = ("1", "1b", "2", "3", "4", "5", "6", "7", "8", "9")
+"""The numbers that there are; `checks` has what they say."""
+
 LABELS: Final = {PARITY: "segmentation.parity_rate"}
 """Labels of axes that are not parameters themselves."""
 
@@ -264,18 +270,21 @@ class _Reader:
         if not NAME.fullmatch(name):
             text = f"{name!r} is no name for a cell: put its values under [settings.NAME]"
             raise wrong(place, text)
+        where = "" if name == part.get("name") else f"cell {name!r}: "
         try:
             scenario = scenario_with(over(values, changes))
         except ConfigurationError as error:
-            cell = "" if name == part.get("name") else f"cell {name!r}: "
-            raise wrong(place, f"{cell}{error}") from error
+            raise wrong(place, f"{where}{error}") from error
         extra = _labels(self.document, "") | _labels(part, place)
-        return Cell(
+        cell = Cell(
             name=name,
             labels=(*labels, *extra.items()),
             scenario=scenario,
             max_channels=self.most(part, place, scenario.participants),
         )
+        if problem := misfit(cell):
+            raise wrong(place, where + problem)
+        return cell
 
     def most(self, part: dict[str, Any], place: str, participants: int) -> int | None:
         """Return the most channels of a cell with so many participants."""
@@ -311,6 +320,24 @@ class _Reader:
                 text = f"{unknown(str(value), self.settings)}; describe it in [settings.{value}]"
                 raise wrong(place, f"axes.{SETTING}: {text}")
         return axes
+
+
+def misfit(cell: Cell) -> str:
+    """Return why a cell cannot be checked against the form of its label ``theory``; empty where it can."""
+    form = cell.label(THEORY)
+    if form is None:
+        return ""
+    if str(form) not in FORMS:
+        return f"labels.{THEORY} must be one of {', '.join(FORMS)}, not {form!r}"
+    receivers = cell.label("receivers", 1)
+    if type(receivers) is not int or receivers < 1:
+        return f"labels.receivers must be a whole number from 1 on, not {receivers!r}"
+    bursts = cell.scenario.bursts
+    if str(form) == "7" and not (
+        bursts and (bursts.bad_loss, bursts.good_loss) == (1.0, 0.0) and bursts.loss < 1
+    ):
+        return f"labels.{THEORY}: form 7 needs bursts in whose bad state all is lost, of a loss below 1"
+    return ""
 
 
 def flattened(values: Mapping[str, Any], place: str) -> dict[str, Any]:

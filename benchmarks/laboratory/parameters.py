@@ -20,8 +20,12 @@ from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from benchmarks.laboratory.cell import NOT_PARAMETERS
+from benchmarks.simulation.engine import CHANNEL_ID, CONTENT_TOPIC
 from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.workload import SHORTEST_PAYLOAD
 from reliable_channel.config import SdsConfig, SegmentationConfig
+from reliable_channel.core.machine import DEFAULT_MAX_MESSAGE_BYTES
+from reliable_channel.core.segmentation import Segmenter
 from reliable_channel.errors import ConfigurationError
 
 BASE: Final = Scenario(
@@ -53,7 +57,11 @@ COUNTS: Final[dict[str, tuple[int, int]]] = {
 }
 """Smallest and largest of the whole numbers of a scenario; all others are from 0 on."""
 
-LONGEST_MS: Final = float(1 << 40)
+LONGEST_MS: Final = float((1 << 31) - 1)
+"""Of any time: what a row of results can hold, 24 days. Counts that have no bounds of their own end here, too."""
+
+MOST_SHOWN: Final = 60
+"""Characters of a value in a sentence about it."""
 
 
 @cache
@@ -144,7 +152,12 @@ def scenario_with(changes: Mapping[str, Any], base: Scenario = BASE) -> Scenario
                 table[part] = {}
             table = table[part]
         table[last] = value
-    return scenario_of(values)
+    scenario = scenario_of(values)
+    largest, most = max(scenario.payload_bytes[1], SHORTEST_PAYLOAD), largest_payload(scenario)
+    if largest > most:
+        text = f"payload_bytes: {largest} is above what a channel with these settings takes, {most}"
+        raise ConfigurationError(text)
+    return scenario
 
 
 def scenario_of(parameters: Mapping[str, Any]) -> Scenario:
@@ -266,14 +279,37 @@ def _check(scenario: Scenario) -> None:
         raise ConfigurationError(text)
 
 
+def largest_payload(scenario: Scenario) -> int:
+    """Return how many bytes a channel of a scenario takes at most.
+
+    Raises:
+        ConfigurationError: Its headers leave no room for any.
+    """
+    segmenter = Segmenter(
+        channel_id=CHANNEL_ID,
+        sender_id=f"p{scenario.participants - 1}",
+        content_topic=CONTENT_TOPIC,
+        segmentation=scenario.segmentation,
+        sds=scenario.sds,
+        max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES,
+        encryption_overhead=0,
+    )
+    return min(segmenter.max_payload_bytes, scenario.sds.max_outgoing_bytes)
+
+
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ConfigurationError(_must(name, "be a number", value))
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ConfigurationError(_must(name, "be a number of fewer digits", value)) from error
 
 
 def _must(name: str, what: str, value: Any) -> str:
-    return f"{name} must {what}, not {value!r}"
+    text = repr(value)
+    shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return f"{name} must {what}, not {shown}"
 
 
 def _listed(items: Iterable[Any]) -> str:

@@ -70,27 +70,33 @@ def cells_of(grid: dict[str, Any]) -> Grid:
     """Return the grid of a manifest.
 
     Raises:
-        LaboratoryError: Its scenarios are not of this version.
+        LaboratoryError: Its scenarios are not of this version, or something of them is missing.
     """
-    cells = []
-    for entry in grid["cells"]:
-        other = (
-            f"cell {entry['name']!r} is of another version of this program, whose scenarios have "
-            "other parameters: replay it with the version that manifest.json names"
+    try:
+        cells = tuple(_cell_of(entry) for entry in grid["cells"])
+        return Grid(name=grid["name"], title=grid["name"], cells=cells)
+    except (KeyError, TypeError, AttributeError) as error:
+        text = f"manifest.json is damaged: a grid or cell in it lacks something ({error})"
+        raise LaboratoryError(text) from error
+
+
+def _cell_of(entry: dict[str, Any]) -> Cell:
+    other = (
+        f"cell {entry['name']!r} is of another version of this program, whose scenarios have "
+        "other parameters: replay it with the version that manifest.json names"
+    )
+    try:
+        cell = Cell(
+            name=entry["name"],
+            labels=tuple(entry["labels"].items()),
+            scenario=scenario_of(entry["parameters"]),
+            max_channels=entry["max_channels"],
         )
-        try:
-            cell = Cell(
-                name=entry["name"],
-                labels=tuple(entry["labels"].items()),
-                scenario=scenario_of(entry["parameters"]),
-                max_channels=entry["max_channels"],
-            )
-        except ConfigurationError as error:
-            raise LaboratoryError(other) from error
-        if cell.key != entry["key"]:
-            raise LaboratoryError(other)
-        cells.append(cell)
-    return Grid(name=grid["name"], title=grid["name"], cells=tuple(cells))
+    except ConfigurationError as error:
+        raise LaboratoryError(other) from error
+    if cell.key != entry["key"]:
+        raise LaboratoryError(other)
+    return cell
 
 
 def replay(out: Path, scenario: str, channel: int) -> Replayed:

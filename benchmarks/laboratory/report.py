@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from benchmarks.laboratory.answers import exact, questions, seconds
 from benchmarks.laboratory.axes import Shown, label_text
+from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.figures import Picture, figures
 from benchmarks.laboratory.measures import Measures
 from benchmarks.laboratory.summary import Value, line, summary_csv
@@ -151,7 +152,7 @@ def page(
             "Problems, and how to play a channel again",
             _problems(out, manifest, cells, measures),
         ),
-        ("limits", "How to read this", _limits(manifest, measures)),
+        ("limits", "How to read this", _limits(manifest, cells, measures)),
     ]
     shown = [(name, title, body) for name, title, body in sections if body]
     return Template(template).substitute(
@@ -279,6 +280,7 @@ COLUMNS: Final = {
     "bytes_per_payload_byte": "bytes a byte",
     "retransmissions_per_segment": "retransmissions a segment",
     "parity_per_segment": "parity a segment",
+    "others_per_segment": "others a segment",
     "repairs_per_owed": "repairs a delivery",
     "queue_50_ms": "queue 50 %",
     "queue_95_ms": "95 %",
@@ -367,9 +369,17 @@ READING: Final = (
 )
 """Of all reports."""
 
+NEW: Final = (
+    "Channels{} are new at their first message: nothing names a loss before later messages do, and the last messages "
+    "have fewer after them. Short conversations look worse than long ones for that."
+)
+WARM: Final = (
+    "Channels{} are not new at their first message: everybody had been heard for a while, which counts nowhere here. "
+    "The last messages have fewer after them that name a loss."
+)
+"""Of channels with and without a warm-up."""
+
 SIMULATED: Final = (
-    "<b>Warm-up.</b> Channels are new at their first message: nothing names a loss before later messages do, and the "
-    "last messages have fewer after them. Short conversations look worse than long ones for that.",
     "<b>Not modelled.</b> Congestion: losses and delays do not grow with what is sent. Routes: every receiver’s copy "
     "fares on its own, there is no relay between. Computing takes no time.",
     "Dotted curves are closed forms for other, simpler channels; they are to compare with. What is held against a form "
@@ -383,11 +393,26 @@ def is_simulated(manifest: Run) -> bool:
     return bool(manifest.engine) and "window_sec" not in manifest.grid
 
 
-def _limits(manifest: Run, measures: Mapping[str, Measures]) -> str:
+def _limits(manifest: Run, cells: Sequence[Shown], measures: Mapping[str, Measures]) -> str:
     if not any(found.channels for found in measures.values()):
         return ""
-    texts = READING + (SIMULATED if is_simulated(manifest) else ())
+    texts = [*READING]
+    if is_simulated(manifest):
+        texts += [_warm_up(cells), *SIMULATED]
     return "<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>"
+
+
+def _warm_up(cells: Sequence[Shown]) -> str:
+    """Say whether channels are new at their first message: all, none, or some by name."""
+    warm = [cell.name for cell in cells if isinstance(cell, Cell) and cell.scenario.warm_up]
+    if not warm:
+        text = NEW.format("")
+    elif len(warm) == len(cells):
+        text = WARM.format("")
+    else:
+        named = f" of {escape(_named(warm))}"
+        text = f"{WARM.format(named)} {NEW.format(' of the other cells')}"
+    return f"<b>Warm-up.</b> {text}"
 
 
 def _table(

@@ -22,6 +22,10 @@ OTHER: Final = -3
 something else, such as the end of a wait for what came before it."""
 
 
+LARGEST: Final = (1 << 31) - 1
+"""Value in a list of a row: of milliseconds, 24 days."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Trial:
     """What became of one channel.
@@ -47,9 +51,12 @@ class Trial:
     """Deliveries of what the same participant was given before; must be 0, also with churn. Ephemeral messages do not
     count, as nowhere here: they may come again after a restart."""
     disordered: int = 0
-    """Deliveries before what they depend on; must be 0."""
+    """Deliveries before what they depend on. 0 wherever everybody was heard before the first of the messages (a
+    warm-up, and nobody joins later) and nothing is reported lost; a new channel, and what is lost, leave gaps in the
+    order."""
     lost: int = 0
-    """Messages that a participant reported lost (`MessageLostEvent`)."""
+    """Segments that participants reported lost (`MessageLostEvent`): one for each data segment of a message at each of
+    them, those of messages of the warm-up too."""
     confirmed: int = 0
     """Requests that ended in `MessageDeliveredEvent`: somebody acknowledged all of it."""
     send_errors: int = 0
@@ -57,7 +64,7 @@ class Trial:
     delivery_errors: int = 0
     """Requests that ended in `MessageDeliveryErrorEvent`."""
     put_off: int = 0
-    """Times that ``send`` had no room and was made again later."""
+    """Times that ``send`` had no room and was made again later; the warm-up makes none again."""
     segments: int = 0
     """Data segments of the messages."""
     parity: int = 0
@@ -79,7 +86,7 @@ class Trial:
     copies: int = 0
     """Copies of transmissions that arrived at a participant that was up, those of the warm-up included."""
     fetches: int = 0
-    """Queries to the store, but those with which a restart begins."""
+    """Queries to the store, those of the warm-up included, but those with which a restart begins."""
     latency_ms: list[int] = field(default_factory=list)
     """From ``send`` to each delivery, in the order of the deliveries."""
     round: list[int] = field(default_factory=list)
@@ -94,7 +101,8 @@ class Trial:
     receivers: list[int] = field(default_factory=list)
     """How many of those to whom it is owed got each message, in the order of sending."""
     virtual_ms: int = 0
-    """Until nothing was left to do, or the scenario's longest time for that was over."""
+    """From the start, before the warm-up, until nothing was left to do, or the scenario's longest time for that was
+    over."""
     problem: str = ""
     """Why the trial could not be played to its end; all counts are 0 then."""
     digest_high: int = 0
@@ -102,6 +110,18 @@ class Trial:
     """128-bit hash of everything above, as two signed numbers."""
     cpu_us: int = 0
     """CPU time that it took; not in the digest."""
+
+    def check(self) -> None:
+        """Raise where a time is longer than its column holds.
+
+        Raises:
+            OverflowError: Says which.
+        """
+        for name in LISTS:
+            longest = max(getattr(self, name), default=0)
+            if longest > LARGEST:
+                text = f"{name}: {longest} is more than a row holds, {LARGEST}"
+                raise OverflowError(text)
 
     def seal(self) -> Trial:
         """Fill in the digest and return the trial."""

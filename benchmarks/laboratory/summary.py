@@ -25,7 +25,8 @@ SHARE_DIGITS: Final = 9
 
 COUNTED: Final = (
     "messages", "owed", "delivered", "late", "lost", "duplicated", "disordered", "send_errors",
-    "delivery_errors", "put_off", "fetches", "transmissions", "sent_bytes", "payload_bytes",
+    "delivery_errors", "put_off", "fetches", "transmissions", "others", "sent_bytes",
+    "payload_bytes",
 )  # fmt: skip
 """Sums that are in every line."""
 
@@ -35,6 +36,7 @@ MADE_OF: Final = {
     "bytes_per_payload_byte": "bytes",
     "retransmissions_per_segment": "retransmissions",
     "parity_per_segment": "parity",
+    "others_per_segment": "others",
     "repairs_per_owed": "repairs",
 }
 """Of which column or ratio numbers are, that have another name."""
@@ -100,6 +102,7 @@ def line(cell: Shown, measures: Measures) -> dict[str, Value]:
         "bytes_per_payload_byte": ratios["bytes"].value,
         "retransmissions_per_segment": per_segment(measures, "retransmissions"),
         "parity_per_segment": per_segment(measures, "parity"),
+        "others_per_segment": per_segment(measures, "others"),
         "repairs_per_owed": ratios["repairs"].value,
         **_times("queue", measures.queue),
     }

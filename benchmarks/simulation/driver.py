@@ -40,6 +40,8 @@ class Batch:
     effects: Effects = field(default_factory=lambda: NOTHING)
     steps: list[Step] = field(default_factory=list)
     """What the journal gets when the batch is kept, in the order of the inputs."""
+    events_ns: list[Nanoseconds] = field(default_factory=list)
+    """When the input came that brought each event that has a sequence."""
     reports: list[tuple[Transmission, Nanoseconds]] = field(default_factory=list)
     """What the node has reported, and when."""
     request_id: RequestId = ""
@@ -130,6 +132,8 @@ class Driver:
         effects = item(batch)
         if effects.events:
             batch.steps += who.deliveries(effects, self.schedule.now, batch.cause)
+            numbered = sum(event.sequence > 0 for event in effects.events)
+            batch.events_ns += [self.schedule.now] * numbered
         if batch.effects is NOTHING:
             batch.effects = effects
         else:
@@ -211,6 +215,7 @@ class Driver:
             who.journal.steps += batch.steps
         if batch.effects.events:
             who.journal.events += [event for event in batch.effects.events if event.sequence]
+            who.journal.events_ns += batch.events_ns
         for transmission, reported_ns in batch.reports:
             self.network.charge_again(transmission, reported_ns)
         if self.traces:

@@ -53,6 +53,8 @@ class Journal:
     steps: list[Step] = field(default_factory=list)
     events: list[ChannelEvent] = field(default_factory=list)
     """All events that have a sequence, as they were kept."""
+    events_ns: list[Nanoseconds] = field(default_factory=list)
+    """When each of them came about, in virtual time: their own times are by a clock that may be set meanwhile."""
     shown: list[ChannelEvent] = field(default_factory=list)
     """Those of them that the application has taken: when they came, or, after a restart, read on from its last."""
 

@@ -92,6 +92,9 @@ class Network:
         refusal: Asked for each publication besides the scenario's faults; None takes all.
         arrive: Told of each copy that arrives.
         report: Told of each outcome.
+
+    Attributes:
+        began_ns: From when on the times of the scenario's partitions count; None while nobody is cut off.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Network:
         self.arrive = arrive
         self.report = report
         self.transmissions = 0
+        self.began_ns: Nanoseconds | None = START_NS
         self.charges: list[Charge] = []
         self.charge_of: dict[int, int] = {}
         self.stored: dict[bytes, StoredMessage] = {}
@@ -221,8 +225,8 @@ class Network:
         self._store(transmission)
 
     def _is_carried(self, transmission: Transmission, receiver: int) -> bool:
-        elapsed_ms = (self.schedule.now - START_NS) / MS
-        for cut in self.scenario.partitions:
+        elapsed_ms = (self.schedule.now - (self.began_ns or 0)) / MS
+        for cut in self.scenario.partitions if self.began_ns is not None else ():
             apart = (transmission.sender in cut.side) != (receiver in cut.side)
             if apart and cut.from_ms <= elapsed_ms < cut.until_ms:
                 return False

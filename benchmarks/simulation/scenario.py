@@ -205,7 +205,10 @@ class Churn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A time in which some participants and the others do not hear each other; milliseconds from the beginning."""
+    """A time in which some participants and the others do not hear each other.
+
+    Milliseconds from the end of the warm-up, or from the beginning where there is none.
+    """
 
     from_ms: float
     until_ms: float
@@ -215,7 +218,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A participant that opens the channel later than the others, milliseconds from the beginning."""
+    """A participant that opens the channel later than the others, milliseconds as of a `Partition`."""
 
     participant: int
     at_ms: float
@@ -223,7 +226,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """A crash, and a new start from the kept rows; milliseconds from the beginning."""
+    """A crash, and a new start from the kept rows; milliseconds as of a `Partition`."""
 
     participant: int
     at_ms: float
@@ -243,7 +246,7 @@ MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """A process that dies at a moment of its work and is started again; times in milliseconds."""
+    """A process that dies at a moment of its work and is started again; milliseconds as of a `Partition`."""
 
     participant: int
     at_ms: float
@@ -271,7 +274,8 @@ class Scenario:
     messages: int = 200
     """Payloads sent in all, each by somebody drawn from those present."""
     warm_up: bool = False
-    """Before all that, senders send until nobody's channel is new: only then is everybody promised everything."""
+    """Before all that, senders send until the channel of nobody who is there from the start is new: only then is
+    everybody promised everything. All other times count from its end; who joins later comes with a new channel."""
     interval_ms: float = 50.0
     """Average distance of two sends."""
     payload_bytes: tuple[int, int] = (40, 80)

@@ -24,6 +24,12 @@ WARM_UP_ROUNDS: Final = 20
 WARM_UP_ROUND_MS: Final = 3_000.0
 """Time for each: longer than a channel is new after the first message it has received."""
 
+SHORTEST_PAYLOAD: Final = 8
+"""Bytes; with fewer, payloads would not be all different."""
+
+SHORTEST_WAIT_MS: Final = 1.0
+"""Before a send that could not be made is tried again, also where sends are no time apart: time has to pass."""
+
 LONGEST_RETRY_MS: Final = 3_000.0
 """After a send, its retries come within this time, or when its sender is up again."""
 
@@ -53,17 +59,19 @@ class Workload:
         self.retries = simulation.stream("retries")
         self.sent: dict[int, list[bytes]] = {}
         self.began_ns: Nanoseconds = START_NS
+        self.wait_ms = max(self.scenario.interval_ms, SHORTEST_WAIT_MS)
 
     def play(self) -> None:
         """Run the scenario to its end."""
         simulation, scenario = self.simulation, self.scenario
         late = {join.participant: join.at_ms for join in scenario.joins}
         simulation.start(*(index for index in range(scenario.participants) if index not in late))
+        if scenario.warm_up:
+            simulation.network.began_ns = None
+            self.warm_up()
+        self.began_ns = simulation.network.began_ns = simulation.now
         for index, at_ms in late.items():
             simulation.after(at_ms, partial(simulation.start, index))
-        if scenario.warm_up:
-            self.warm_up()
-        self.began_ns = simulation.now
         for restart in scenario.restarts:
             end = simulation.tear if restart.torn else simulation.crash
             revive = partial(self._revive, restart.participant)
@@ -78,23 +86,27 @@ class Workload:
             simulation.after(when, partial(self._send_something, number))
         simulation.run(scenario.messages * scenario.interval_ms)
         for cut in scenario.partitions:
-            simulation.run(max(0.0, cut.until_ms - (simulation.now - START_NS) / MS))
+            simulation.run(max(0.0, cut.until_ms - (simulation.now - self.began_ns) / MS))
         simulation.settle()
 
     def warm_up(self) -> None:
-        """Let senders send until all have heard others for a while; what is sent from then on is owed to all."""
+        """Let senders send until all who are there have heard others for a while.
+
+        What is sent from then on is owed to all of these.
+        """
         simulation, senders = self.simulation, self.scenario.senders
-        machines = [simulation.machine(item.index) for item in simulation.participants]
+        present = [who for who in simulation.participants if who.machine is not None]
+        machines = [simulation.machine(who.index) for who in present]
         # Two at least: a single one would hear nobody.
-        count = len(machines) if senders is None else min(len(machines), max(2, senders))
+        sending = present if senders is None else present[: max(2, senders)]
         for number in range(WARM_UP_ROUNDS):
-            for index in range(count):
-                simulation.send(index, b"warm-up %d of %d" % (number, index))
+            for who in sending:
+                simulation.send(who.index, b"warm-up %d of %d" % (number, who.index))
             simulation.run(WARM_UP_ROUND_MS)
             if not any(machine.gaps.is_settling() for machine in machines):
                 break
-        for journal in simulation.journals:
-            journal.joined_ns = simulation.now
+        for who in present:
+            who.journal.joined_ns = simulation.now
 
     def churn(self, churn: Churn, duration_ms: float) -> None:
         """Let everybody go down and come back for a while; whoever is down at its end comes back then."""
@@ -142,11 +154,11 @@ class Workload:
         low, high = scenario.payload_bytes
         choice, size = draws.random(), draws.randint(low, high)
         ephemeral = draws.random() < scenario.ephemeral
-        payload = (b"%d:" % number + draws.randbytes(size))[: max(size, 8)]
+        payload = (b"%d:" % number + draws.randbytes(size))[: max(size, SHORTEST_PAYLOAD)]
         senders = simulation.participants[: scenario.senders]
         present = [item.index for item in senders if item.machine is not None]
         if not present:
-            simulation.after(scenario.interval_ms, partial(self._send_something, number))
+            simulation.after(self.wait_ms, partial(self._send_something, number))
             return
         sender = present[int(choice * len(present))]
         former = self.sent.setdefault(sender, [])
@@ -157,7 +169,7 @@ class Workload:
             simulation.send(sender, payload, ephemeral=ephemeral, key=key)
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
-            simulation.after(scenario.interval_ms, partial(self._send_something, number))
+            simulation.after(self.wait_ms, partial(self._send_something, number))
         else:
             former.append(payload)
             for _ in range(scenario.retries):
@@ -174,4 +186,4 @@ class Workload:
         except ChannelFullError:
             simulation.counters["sends_put_off"] += 1
         again = partial(self._send_again, sender, payload, ephemeral, key)
-        simulation.after(self.scenario.interval_ms, again)
+        simulation.after(self.wait_ms, again)

@@ -13,9 +13,11 @@ import pytest
 
 from benchmarks.laboratory import theory
 from benchmarks.laboratory.cell import Cell
-from benchmarks.laboratory.checks import FORMS, LEVEL, Check, checks, checks_of
+from benchmarks.laboratory.checks import FORMS, LEVEL, Check, checks
+from benchmarks.laboratory.grids import FORMS as GRID_FORMS
 from benchmarks.laboratory.grids import Grid, load_grid
 from benchmarks.laboratory.measures import Measures, RatioSums, three_digits
+from benchmarks.simulation.scenario import Join
 
 CHANNELS: Final = 1_000
 GRID: Final = load_grid("theory")
@@ -209,11 +211,58 @@ def test_channels_with_problems_fail() -> None:
 def test_other_cells_take_no_part() -> None:
     cell = replace(GRID.cells[0], labels=())
     assert checks(grid_of(cell), {}) == []
-    with pytest.raises(ValueError, match=r"theory must be one of 1, 1b, .* not .11."):
-        list(checks_of(replace(cell, labels=(("theory", "11"),)), None))
-    bare = replace(cell, labels=(("theory", "7"),))
-    with pytest.raises(ValueError, match="form 7 needs bursts"):
-        list(checks_of(bare, drawn(GRID.cells[0])))
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes", "said"),
+    [
+        ({"theory": "11"}, {}, "theory must be one of 1, 1b, "),
+        ({"theory": "7"}, {}, "form 7 needs bursts"),
+        ({"theory": "1b", "receivers": "few"}, {}, "receivers must be a whole number"),
+        ({"theory": "9"}, {"messages": 0}, "form 9 fits the cell ("),
+    ],
+)
+def test_a_form_that_does_not_fit_its_cell_fails(
+    labels: dict[str, str], changes: dict[str, object], said: str
+) -> None:
+    """As in results of another version: those of this one are refused when the grid is read."""
+    cell = replace(changed(GRID.cells[0], **changes), labels=tuple(labels.items()))
+    found = checks(grid_of(cell), {cell.key: drawn(GRID.cells[0])})
+    assert said in found[-1].statement
+    assert not found[-1].passed
+
+
+def test_forms_are_those_that_a_grid_may_name() -> None:
+    assert tuple(FORMS) == GRID_FORMS
+
+
+@pytest.mark.parametrize(
+    ("changes", "sums", "statements"),
+    [
+        ({"warm_up": True}, {}, []),
+        ({"warm_up": True}, {"disordered": 2}, ["messages delivered before what they depend on"]),
+        ({"warm_up": True}, {"duplicated": 2}, ["messages delivered twice"]),
+        ({"warm_up": True}, {"disordered": 2, "lost": 1}, []),
+        ({"warm_up": False}, {"disordered": 2}, []),
+        ({"warm_up": True, "joins": (Join(participant=1, at_ms=5),)}, {"disordered": 2}, []),
+    ],
+)
+def test_what_nothing_explains_fails(
+    changes: dict[str, object], sums: dict[str, int], statements: list[str]
+) -> None:
+    cell = replace(changed(GRID.cells[0], **changes), labels=())
+    theirs = GRID.cells[1]
+    found = {cell.key: drawn(cell), theirs.key: drawn(theirs)}
+    found[cell.key].sums |= sums
+    alone = checks(grid_of(theirs), found)
+    together = checks(grid_of(cell, theirs), found)
+    assert together[: len(alone)] == alone
+    failed = together[len(alone) :]
+    assert [check.statement for check in failed] == statements
+    assert all(
+        (check.passed, check.adjusted, check.expected, check.measured) == (False, 0, 0, 2)
+        for check in failed
+    )
 
 
 def test_more_checks_correct_more() -> None:

@@ -32,13 +32,14 @@ store.enabled = false
 faults.loss = [0.0, 0.3]
 """
 
-TOO_LARGE = """
+TOO_FULL = """
 title = "What cannot be sent"
 [[cell]]
-name = "too large"
+name = "no room for the warm-up"
 base.messages = 1
-base.payload_bytes = 60_000
-base.segmentation.segment_size_bytes = 64
+base.warm_up = true
+base.faults.loss = 0.9
+base.sds.max_outgoing_messages = 1
 """
 
 
@@ -104,17 +105,17 @@ def test_a_run_is_resumed_refused_and_replayed(
 def test_channels_that_cannot_be_played_are_told_with_the_command_that_shows_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("large.toml").write_text(TOO_LARGE)
-    assert play("large.toml", channels=2, out=Path("a folder")) == 1
+    Path("full.toml").write_text(TOO_FULL)
+    assert play("full.toml", channels=2, out=Path("a folder")) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "MessageTooLargeError" in said
+    assert "ChannelFullError" in said
     line = said[said.index("reliable-channel simulate replay") :]
     words = shlex.split(line)
     assert words[:5] == ["reliable-channel", "simulate", "replay", "--out", "a folder"]
     assert words[5] == "--scenario"
     assert words[7:9] == ["--channel", "0"]
     assert run_replay(Path("a folder"), words[6], 0, "-") == 0
-    assert "problem: MessageTooLargeError" in capsys.readouterr().out
+    assert "problem: ChannelFullError" in capsys.readouterr().out
 
 
 def test_results_go_only_into_a_folder_of_their_own(here: Path) -> None:

@@ -197,6 +197,18 @@ TITLE = 'title = "x"\n'
         (TITLE + '[[cell]]\nname = "a"\naxes.parity = [1]', "cell 1 (a): there is no 'axes'"),
         (TITLE + '[[cell]]\nname = "a"\nbase.messages = -1', "cell 1 (a): messages must be from"),
         (TITLE + '[[cell]]\nname = "a"\nlabels.b = [1]', "cell 1 (a): labels.b must be a text"),
+        (
+            TITLE + '[[cell]]\nname = "a"\nlabels.theory = "77"',
+            "cell 1 (a): labels.theory must be one of 1, 1b, 2, 3, 4, 5, 6, 7, 8, 9, not '77'",
+        ),
+        (
+            TITLE + "labels.theory = 7\n[axes]\nparity = [0]",
+            "cell 'parity=0': labels.theory: form 7 needs bursts in whose bad state all is lost",
+        ),
+        (
+            TITLE + '[axes]\nparity = [0]\n[labels]\ntheory = "5"\nreceivers = "two"',
+            "cell 'parity=0': labels.receivers must be a whole number from 1 on, not 'two'",
+        ),
         (TITLE + "max_channels = 0\n[axes]\nparity = [0]", "max_channels must be a whole number"),
         (TITLE + "max_channels.x = 1\n[axes]\nparity = [0]", "max_channels must be a whole number"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -12,12 +12,14 @@ from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.parameters import (
     BASE,
     PARITY,
+    largest_payload,
     names,
     scenario_of,
     scenario_with,
     tables,
     unknown,
 )
+from benchmarks.laboratory.trial import run_trial
 from benchmarks.simulation.scenario import Bursts, Churn, Delays, Partition, Scenario
 from reliable_channel.config import SdsConfig
 from reliable_channel.errors import ConfigurationError
@@ -126,6 +128,20 @@ def test_a_whole_number_is_the_same_time() -> None:
         ({"payload_bytes": [5, 2]}, "payload_bytes: the smallest, 5, is above 2"),
         ({"payload_bytes": 0}, "payload_bytes must be from 1 to"),
         ({"payload_bytes": [1.5, 2]}, "payload_bytes must be a whole number, not 1.5"),
+        ({"faults.loss": 10**400}, "faults.loss must be a number of fewer digits, not 1000"),
+        ({"delays.mean_ms": 3e9}, "delays.mean_ms must be from 0 to 2.14748e+09, not 3000000000.0"),
+        (
+            {"payload_bytes": [1, 65_281]},
+            "payload_bytes: 65281 is above what a channel with these settings takes, 65280",
+        ),
+        (
+            {"payload_bytes": 2, "sds.max_outgoing_bytes": 7},
+            "payload_bytes: 8 is above what a channel with these settings takes, 7",
+        ),
+        (
+            {"sds.bloom_capacity": 1 << 20, "sds.bloom_error_rate": 1e-9},
+            "leave no room for payload",
+        ),
         ({"sds.bloom_capacity": -1}, "sds.bloom_capacity must be from 0 to 1048576, not -1"),
         ({"sds.message_id": "x"}, "sds.message_id must be one of salted, content, not 'x'"),
         ({"sds.repair_t_max_ms": 1}, "sds.repair_t_max_ms must be above repair_t_min_ms"),
@@ -156,6 +172,25 @@ def test_a_mistake_is_a_sentence_that_names_the_parameter(
         scenario_with(changes)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload_bytes": 65_280},
+        {"payload_bytes": 160, "parity": 0.5, "segmentation.max_total_segments": 5},
+        {"payload_bytes": 2, "sds.max_outgoing_bytes": 8},
+    ],
+)
+def test_the_largest_payload_can_be_sent(changes: dict[str, Any]) -> None:
+    plain = {"messages": 1, "segmentation.segment_size_bytes": 256, "settle_ms": 0}
+    scenario = scenario_with(plain | changes)
+    trial = run_trial(Cell(name="largest", scenario=scenario), 0, 0)
+    assert (trial.problem, trial.messages) == ("", 1)
+    above = max(scenario.payload_bytes[1], 8) * 100
+    bare = replace(scenario, payload_bytes=(above, above))
+    assert largest_payload(scenario) < above
+    assert run_trial(Cell(name="larger", scenario=bare), 0, 0).problem
 
 
 def test_delays_are_a_table_of_their_own() -> None:

@@ -87,13 +87,13 @@ def test_a_row_that_is_not_there_is_not_compared(out: Path) -> None:
 
 def test_a_channel_that_cannot_be_played_says_so(tmp_path: Path) -> None:
     grid = read_grid(
-        b'title = "x"\n[[cell]]\nname = "a"\nbase.payload_bytes = 60_000\n'
-        b"base.segmentation.segment_size_bytes = 64",
+        b'title = "x"\n[[cell]]\nname = "a"\nbase.warm_up = true\n'
+        b"base.faults.loss = 0.9\nbase.sds.max_outgoing_messages = 1",
         "x.toml",
     )
     Manifest(grid=described("x", grid.cells), channels=1).write(tmp_path)
     lines = list(replay(tmp_path, "a", 0).summary())
-    assert lines[-1].startswith("problem: MessageTooLargeError: ")
+    assert lines[-1].startswith("problem: ChannelFullError: ")
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,14 @@ def test_scenarios_of_another_version_are_refused(change: object) -> None:
     if "commit_ms" not in grid["cells"][1]["parameters"]:
         grid["cells"][1]["key"] = "0" * 16
     with pytest.raises(LaboratoryError, match=r"cell 'loss=0.3' is of another version"):
+        cells_of(grid)
+
+
+@pytest.mark.parametrize("lacking", ["name", "key", "labels", "parameters", "max_channels"])
+def test_a_damaged_manifest_is_one_line(lacking: str) -> None:
+    grid = json.loads(json.dumps(described(GRID.name, GRID.cells)))
+    del grid["cells"][1][lacking]
+    with pytest.raises(LaboratoryError, match=rf"manifest.json is damaged: .*'{lacking}'"):
         cells_of(grid)
 
 

@@ -170,6 +170,28 @@ def test_checks_come_first_the_failed_above(text: str) -> None:
     assert "FAILED" not in fine
 
 
+@pytest.mark.parametrize(
+    ("warm", "said", "not_said"),
+    [
+        ((False, False), "Channels are new at their first", "not new"),
+        ((True, True), "Channels are not new at their first", "are new"),
+        ((False, True), "Channels of [b] are not new at their first", "Channels are"),
+        ((False, True), "Channels of the other cells are new at their first", "Channels are"),
+    ],
+)
+def test_what_is_said_of_the_warm_up_is_so(
+    warm: tuple[bool, bool], said: str, not_said: str
+) -> None:
+    cells = tuple(
+        cell_of(name, warm_up=is_warm, faults=LinkFaults(loss=0.1 * place))
+        for place, (name, is_warm) in enumerate(zip("ab", warm, strict=True))
+    )
+    measures = {cell.key: measures_of(cell) for cell in cells}
+    found = plain(section(page(Path("o"), run(), Grid(cells=cells), measures, []), "limits"))
+    assert said in found
+    assert not_said not in found
+
+
 def test_problems_name_the_command_that_plays_the_channel(tmp_path: Path) -> None:
     cells = (Place("good", (("loss", 0.1),)), Place("bad", (("loss", 0.2),)), Place("absent"))
     measures = {"good": measures_of("good", channels=5), "bad": measures_of("bad", channels=5)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -86,7 +87,8 @@ def test_a_crash_and_what_the_store_brings_are_told() -> None:
 
 
 def test_a_channel_that_cannot_be_played_says_why() -> None:
-    cell = cell_of(payload_bytes=60_000, segmentation__segment_size_bytes=64)
+    cell = cell_of(segmentation__segment_size_bytes=64)
+    cell = replace(cell, scenario=replace(cell.scenario, payload_bytes=(60_000, 60_000)))
     lines = record(cell, 0, 0)
     problem = run_trial(cell, 0, 0).problem
     assert problem.startswith("MessageTooLargeError: ")

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from benchmarks.laboratory.cell import Cell
-from benchmarks.laboratory.results import OTHER, REPAIR, STORE, Trial
+from benchmarks.laboratory.results import OTHER, REPAIR, STORE, Trial, batch_of
 from benchmarks.laboratory.trial import collected_at_once, count, run_trial, run_trials
 from benchmarks.simulation.engine import Simulation
 from benchmarks.simulation.network import Transmission
@@ -220,6 +220,19 @@ def test_what_a_process_sent_before_it_died_is_counted() -> None:
     check_laws(trial, participants=2)
 
 
+@pytest.mark.parametrize("clock_ms", [3_600_000, -3_600_000])
+def test_times_do_not_follow_a_clock_that_is_set(clock_ms: float) -> None:
+    crash = Crash(participant=0, at_ms=60_000, moment="now", clock_ms=clock_ms)
+    set_, plain = (
+        played(replace(TINY, messages=90, crashes=(replace(crash, clock_ms=ahead_ms),)))
+        for ahead_ms in (clock_ms, 0)
+    )
+    assert 0 <= min(set_.confirm_ms) <= max(set_.confirm_ms) < 120_000
+    assert set_.confirm_ms[:50] == plain.confirm_ms[:50]
+    assert set_.queue_ms == plain.queue_ms == [10] * 90
+    check_laws(set_, participants=2)
+
+
 def test_ephemeral_messages_and_the_warm_up_are_others() -> None:
     scenario = replace(TINY, messages=20, warm_up=True, ephemeral=0.5)
     trial = played(scenario)
@@ -237,6 +250,24 @@ def test_nothing_is_owed_from_before_a_participant_joined() -> None:
     assert trial.receivers == [1] * 5 + [2] * 5
     assert trial.complete == 10
     check_laws(trial, participants=3)
+
+
+def test_reports_of_loss_are_counted_by_segment() -> None:
+    scenario = replace(
+        TINY,
+        messages=2,
+        warm_up=True,
+        interval_ms=100_000,
+        payload_bytes=(200, 200),
+        segmentation=SEGMENTS,
+        sds=replace(SCALED_SDS, max_retransmissions=0, enable_repair=False),
+        settle_ms=300_000,
+    )
+    losing = Losing(lambda item: is_data(item) and not item.segment_id.endswith(":1"), 3)
+    trial = played(scenario, losing)
+    assert (trial.owed, trial.delivered, trial.segments) == (2, 1, 8)
+    assert trial.lost == 4
+    check_laws(trial, participants=2)
 
 
 def test_wait_for_the_epoch_budget_is_the_time_until_all_was_sent() -> None:
@@ -335,6 +366,20 @@ def test_a_trial_that_cannot_be_played_says_why() -> None:
     assert trial.problem.startswith("ConfigurationError: ")
     assert (trial.channel, trial.messages, trial.transmissions) == (3, 0, 0)
     assert trial.digest_high != 0
+
+
+def test_times_that_no_row_holds_are_a_problem() -> None:
+    """A scenario of such times is refused when a grid is read; sums of them may still be too long."""
+    delays = Delays(mean_ms=3e9)
+    sds = replace(SCALED_SDS, sync_interval_ms=1 << 40, max_sync_interval_ms=1 << 40)
+    sds = replace(sds, max_retransmissions=0)
+    scenario = replace(TINY, delays=delays, sds=sds, settle_ms=4e9)
+    trial = run_trial(Cell(name="slow", scenario=scenario), 1, 0)
+    assert trial.problem == (
+        "OverflowError: latency_ms: 3000000000 is more than a row holds, 2147483647"
+    )
+    assert (trial.messages, trial.latency_ms) == (0, [])
+    assert batch_of([trial]).num_rows == 1
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from benchmarks.simulation.engine import Simulation
-from benchmarks.simulation.scenario import START_NS, Churn, Join, Restart, Scenario
+from benchmarks.simulation.scenario import (
+    START_NS,
+    Churn,
+    Join,
+    Partition,
+    Restart,
+    Scenario,
+    StoreFaults,
+)
 from benchmarks.simulation.workload import WARM_UP_ROUND_MS, Workload, play
 from messaging_adapter.faults import LinkFaults
 from reliable_channel.errors import ConfigurationError
-from reliable_channel.types import MS, SECOND
+from reliable_channel.types import MS, SECOND, Nanoseconds
 
 
 def test_scenario_is_played_to_quiet() -> None:
@@ -58,6 +68,31 @@ def test_sends_wait_while_nobody_is_there() -> None:
     assert len(simulation.journals[0].sent()) == 10
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sds": replace(Scenario().sds, max_outgoing_messages=1)},
+        {"sds": replace(Scenario().sds, max_outgoing_messages=1), "retries": 2},
+        {"participants": 1, "restarts": (Restart(participant=0, at_ms=0, down_ms=500),)},
+    ],
+    ids=["full", "full again", "nobody there"],
+)
+def test_time_passes_before_a_send_is_tried_again(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = LinkFaults(delay_ms=20)
+    simulation = Simulation(Scenario(messages=8, interval_ms=0, faults=faults, **changes))
+    at, left = simulation.schedule.at, iter(range(50_000))
+
+    def counted(time_ns: Nanoseconds, action: Callable[[], None]) -> None:
+        assert next(left, None) is not None, "time stands still"
+        at(time_ns, action)
+
+    monkeypatch.setattr(simulation.schedule, "at", counted)
+    Workload(simulation).play()
+    assert sum(len(item.sent()) for item in simulation.journals) == 8
+
+
 def test_payloads_have_the_sizes_of_the_scenario_and_are_all_different() -> None:
     simulation = play(Scenario(messages=50, payload_bytes=(10, 20)))
     payloads = [step.payload for item in simulation.journals for step in item.sent()]
@@ -78,6 +113,33 @@ def test_after_the_warm_up_nobodys_channel_is_new_and_everything_is_owed() -> No
         assert not simulation.machine(index).gaps.is_settling()
         assert journal.joined_ns >= START_NS + WARM_UP_ROUND_MS * MS
         assert len(journal.sent()) >= 1
+
+
+def test_times_count_from_the_end_of_the_warm_up() -> None:
+    scenario = Scenario(
+        participants=4,
+        messages=40,
+        interval_ms=100,
+        warm_up=True,
+        partitions=(Partition(from_ms=0, until_ms=60_000, side=(0,)),),
+        joins=(Join(participant=3, at_ms=1_000),),
+        restarts=(Restart(participant=1, at_ms=2_000),),
+        faults=LinkFaults(delay_ms=20),
+        store=StoreFaults(enabled=False),
+    )
+    lines: list[bytes] = []
+    simulation = Simulation(scenario, trace=lines)
+    workload = Workload(simulation)
+    workload.play()
+    began_sec = (workload.began_ns - START_NS) / SECOND
+    assert began_sec >= WARM_UP_ROUND_MS / 1_000
+    found = [(int(line.split()[0]) / SECOND, *line.split()[1:3]) for line in lines]
+    starts = {who: time for time, who, what in found if what == b"start" and time > 0}
+    assert starts == {b"p3": began_sec + 1, b"p1": began_sec + 2.5}
+    heard = [time for time, who, what in found if (who, what) == (b"p0", b"receive")]
+    assert any(time < began_sec for time in heard)
+    assert not any(began_sec + 0.1 < time < began_sec + 60 for time in heard)
+    assert simulation.now >= workload.began_ns + 60 * SECOND
 
 
 @pytest.mark.parametrize("senders", [1, 2, 5])
