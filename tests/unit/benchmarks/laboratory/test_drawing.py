@@ -13,6 +13,7 @@ from benchmarks.laboratory.drawing import (
     Line,
     Point,
     Scale,
+    _columns,
     bands_chart,
     curves_chart,
     dots_chart,
@@ -62,6 +63,22 @@ def test_long_names_are_cut() -> None:
     svg = lines(text="n" * 500)
     assert "n" * 59 + "…" in svg
     assert "n" * 60 not in svg
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ([f"loss {n} %" for n in (2, 5, 10, 20, 40)], 5),
+        (["no parity", "parity 12.5 %", "parity 25 %", "parity 50 %"], 4),
+        ([f"loss {n} %, bursts of 0.5 s" for n in (2, 5, 10)], 2),
+        (["n" * 500, "m" * 500], 1),
+        (["n" * 60, "a", "b"], 1),
+        (["", ""], 2),
+        ([], 1),
+    ],
+)
+def test_a_legend_has_the_columns_that_fit(names: list[str], columns: int) -> None:
+    assert _columns(names) == columns
 
 
 def test_nothing_is_fetched_and_nothing_says_when_or_by_what() -> None:
