@@ -352,7 +352,11 @@ def _scale(axis: Any, scale: Scale, set_scale: Callable[[str], None]) -> None:
     if 0 < len(scale.ticks) <= 9:
         places = [_shown(scale, tick) for tick in scale.ticks]
         axis.set_ticks(_apart(places, is_log=scale.is_log))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.4g}"
 
 
 def _apart(places: list[float], *, is_log: bool) -> list[float]:
@@ -372,13 +376,14 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """Return how many columns of a legend surely fit beside each other; 1 where not even two do."""
+    """Return how many columns of a legend surely fit, the fewest for as many rows."""
     widths = [LEGEND_MARK + LEGEND_LETTER * min(len(name), LEGEND_LETTERS) for name in names]
     for columns in range(min(len(names), MOST_SERIES), 1, -1):
         each, longer = divmod(len(names), columns)
         ends = [place * each + min(place, longer) for place in range(columns + 1)]
         if sum(max(widths[a:b]) for a, b in pairwise(ends)) <= WIDTH * 72:
-            return columns
+            rows = -(-len(names) // columns)
+            return -(-len(names) // rows)
     return 1
 
 
