@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from benchmarks.laboratory.cell import Label
+from benchmarks.laboratory.cell import Cell, Label
 
 
 class Shown(Protocol):
@@ -85,6 +85,12 @@ KNOWN: Final = (LOSS, PARITY, GROUP, BUDGET)
 NOT_AXES: Final = ("theory", "receivers")
 """Labels that say which closed form a cell is compared with."""
 
+BURSTS: Final = "bursts.burst_ms"
+"""The label that says that losses come in bursts, and how long these are."""
+
+SOME_BURSTS: Final = "bursts.some"
+"""Stands for it where nothing says how long they are."""
+
 LOG_RATIO: Final = 20
 """An axis whose largest value is so many times its smallest is drawn on a log scale."""
 
@@ -96,7 +102,7 @@ SHORT: Final = {
     "segmentation.parity_rate": "parity",
     "segmentation.parity_code": "code",
     "segmentation.enable_reed_solomon": "parity",
-    "bursts.burst_ms": "bursts",
+    BURSTS: "length of bursts",
     "bursts.loss": "loss",
     "faults.loss": "loss",
     "rate_limit.messages_per_epoch": "budget",
@@ -136,8 +142,12 @@ def words(name: str) -> str:
 
 
 def label_text(name: str, value: Label) -> str:
-    """Return a label for people: ``loss 5 %``, ``no store``, ``bursts 500 ms``."""
+    """Return a label for people: ``loss 5 %``, ``no store``, ``bursts of 0.5 s``."""
     called = words(name)
+    if name == BURSTS and is_number(value):
+        return f"bursts of {float(value) / 1000:g}\N{NO-BREAK SPACE}s"
+    if name == SOME_BURSTS:
+        return "losses in bursts"
     if isinstance(value, bool):
         return called if value else f"no {called}"
     if not isinstance(value, str):
@@ -186,6 +196,21 @@ class Series:
     """In the order of the axis, each place once."""
 
 
+def told_apart(cell: Shown) -> tuple[tuple[str, Label], ...]:
+    """Return the labels of a cell, with that of its bursts where only its scenario has them.
+
+    Losses of either kind are places of one axis: without it they would look alike in all but the name of a label.
+    """
+    labels = tuple(cell.labels)
+    if any(name == BURSTS for name, _ in labels):
+        return labels
+    if isinstance(cell, Cell):
+        bursts = cell.scenario.bursts
+        return labels if bursts is None else (*labels, (BURSTS, bursts.burst_ms))
+    is_bursty = any(name.startswith("bursts.") for name, _ in labels)
+    return (*labels, (SOME_BURSTS, True)) if is_bursty else labels
+
+
 def series_along(cells: Iterable[Shown], *axes: Axis) -> list[Series]:
     """Return the series of two cells or more along an axis, in the order of the grid.
 
@@ -199,7 +224,7 @@ def series_along(cells: Iterable[Shown], *axes: Axis) -> list[Series]:
         place = tuple(axis.value(cell) for axis in axes)
         if None in place:
             continue
-        rest = tuple(entry for entry in cell.labels if entry[0] not in own)
+        rest = tuple(entry for entry in told_apart(cell) if entry[0] not in own)
         groups.setdefault(rest, {}).setdefault(tuple(float(x or 0) for x in place), cell)
     found = {
         rest: points for rest, points in groups.items() if len({place[0] for place in points}) > 1
@@ -231,7 +256,7 @@ def _names(groups: list[tuple[tuple[str, Label], ...]]) -> list[str]:
 
 
 def split(series: Sequence[Series], most: int) -> list[tuple[str, list[Series]]]:
-    """Return series in groups small enough for one figure each, with what each group has in common.
+    """Return series in groups of no more than ``most``, with what each group has in common.
 
     Within a group one label varies: of those with few enough values, the one with most.
     """
@@ -253,7 +278,7 @@ def split(series: Sequence[Series], most: int) -> list[tuple[str, list[Series]]]
         renamed = [
             Series(name, one.labels, one.points) for name, one in zip(short, members, strict=True)
         ]
-        found.append((title, renamed))
+        found += [(title, renamed[at : at + most]) for at in range(0, len(renamed), most)]
     return found
 
 

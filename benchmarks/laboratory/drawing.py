@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from matplotlib import rc_context
@@ -55,6 +56,9 @@ LOWEST: Final = 4
 LEGEND_LETTERS: Final = 60
 """Of one entry; longer ones are cut."""
 
+LEGEND_LETTER, LEGEND_MARK = 5.0, 29.0
+"""Widths in points: of a letter of an entry, on average, and of what stands before it with the room between entries."""
+
 SETTINGS: Final = {
     "font.size": 9,
     "font.family": ["DejaVu Sans"],
@@ -75,6 +79,9 @@ SETTINGS: Final = {
     "ytick.labelcolor": TEXT,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
+    "legend.handlelength": 1.9,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.1,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "svg.fonttype": "none",
@@ -345,7 +352,11 @@ def _scale(axis: Any, scale: Scale, set_scale: Callable[[str], None]) -> None:
     if 0 < len(scale.ticks) <= 9:
         places = [_shown(scale, tick) for tick in scale.ticks]
         axis.set_ticks(_apart(places, is_log=scale.is_log))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.4g}"
 
 
 def _apart(places: list[float], *, is_log: bool) -> list[float]:
@@ -365,8 +376,15 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _columns(names: Sequence[str]) -> int:
-    longest = max((min(len(name), LEGEND_LETTERS) for name in names), default=0)
-    return 1 if longest > 28 else 2 if longest > 16 else 3
+    """Return how many columns of a legend surely fit, the fewest for as many rows."""
+    widths = [LEGEND_MARK + LEGEND_LETTER * min(len(name), LEGEND_LETTERS) for name in names]
+    for columns in range(min(len(names), MOST_SERIES), 1, -1):
+        each, longer = divmod(len(names), columns)
+        ends = [place * each + min(place, longer) for place in range(columns + 1)]
+        if sum(max(widths[a:b]) for a, b in pairwise(ends)) <= WIDTH * 72:
+            rows = -(-len(names) // columns)
+            return -(-len(names) // rows)
+    return 1
 
 
 def _legend_height(names: Sequence[str]) -> float:

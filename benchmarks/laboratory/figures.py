@@ -46,6 +46,8 @@ from benchmarks.laboratory.summary import all_latencies, delivery, per_segment, 
 Found: TypeAlias = Mapping[str, Measures]
 Value: TypeAlias = Callable[[Measures, float], Point | None]
 """What a cell comes to at a place of an axis; None where it comes to nothing."""
+Where: TypeAlias = tuple[float, float]
+"""Loss and parity."""
 
 MOST_ALIKE: Final = 8
 """Figures of one kind; a grid with more says so."""
@@ -101,7 +103,8 @@ def figures(cells: Sequence[Shown], measures: Found) -> list[Picture]:
     for axis in axes:
         found += _along(axis, shown, measures)
     if LOSS in axes and PARITY in axes:
-        found += _heat_maps(shown, measures)
+        even = len(found) // 2 * 2  # in two columns, two maps are side by side
+        found[even:even] = _heat_maps(shown, measures)
     if not any(picture.name.startswith("residual") for picture in found):
         found += _by_cell(shown, measures)
     if LOSS in axes or PARITY in axes:
@@ -167,85 +170,108 @@ def bytes_sent(measures: Measures, place: float) -> Point | None:
 
 
 def _along(axis: Axis, cells: Sequence[Shown], measures: Found) -> Iterator[Picture]:
-    """Give the figures of an axis."""
+    """Give the figures of an axis: those of one kind follow each other, to be compared."""
+    series = series_along(cells, axis)
+    panels = [
+        _panel(axis, number, title, group, measures)
+        for number, (title, group) in enumerate(_few(series))
+    ]
+    if axis in (LOSS, GROUP):
+        for number, panel in enumerate(panels):
+            yield _delivery(panel, measures, _note(series) if number == 0 else "")
+    if axis is not BUDGET:
+        for panel in panels:
+            yield _residual(panel, measures)
+    if axis is not LOSS:
+        for give in (_cost, _slowness):
+            yield from filter(None, (give(panel, measures) for panel in panels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Series of one figure."""
+
+    name: str
+    axis: Axis
+    against: str
+    """The end of the title."""
+    scale: Scale
+    group: Sequence[Series]
+    counted: str
+
+
+def _panel(axis: Axis, number: int, title: str, group: Sequence[Series], measures: Found) -> Panel:
     against = {
         LOSS: "the loss of copies",
         PARITY: "the parity rate",
         GROUP: "the size of the group",
         BUDGET: "the budget",
     }.get(axis, axis.title.partition(" (")[0])
-    series = series_along(cells, axis)
-    for number, (title, group) in enumerate(_few(series)):
-        more = f", {title}" if title else ""
-        name = f"{_slug(axis.name)}-{number}"
-        scale = Scale.of(axis, [place for one in group for place, _ in one.points])
-        members = [cell for one in group for _, cell in one.points]
-        counted = _counted(members, measures)
-        note = _note(series) if number == 0 else ""
-        if axis in (LOSS, GROUP):
-            lines, form = _lines(axis, group, measures, delivered)
-            caption = _sentence("Deliveries made of those owed", INTERVALS, form, counted, note)
-            y = Scale(title="deliveries made (%)", is_share=True)
-            yield Picture(
-                name=f"delivery-{name}",
-                title=f"Delivery against {against}{more}",
-                caption=caption,
-                svg=lines_chart(f"delivery-{name}", scale, y, lines),
-            )
-        if axis is not BUDGET:
-            lines, form = _lines(axis, group, measures, not_delivered)
-            y = Scale(title="deliveries not made (%)", is_share=True, is_log=True)
-            bounds = OPEN_TRIANGLES if any(p.is_bound for one in lines for p in one.points) else ""
-            yield Picture(
-                name=f"residual-{name}",
-                title=f"Residual loss against {against}{more}",
-                caption=_sentence(
-                    "Deliveries never made, on a log scale", INTERVALS, bounds, form, counted
-                ),
-                svg=lines_chart(f"residual-{name}", scale, y, lines),
-            )
-        if axis is not LOSS:
-            yield from _costs(name, axis, against + more, scale, group, measures, counted)
+    return Panel(
+        name=f"{_slug(axis.name)}-{number}",
+        axis=axis,
+        against=f"{against}, {title}" if title else against,
+        scale=Scale.of(axis, [place for one in group for place, _ in one.points]),
+        group=group,
+        counted=_counted([cell for one in group for _, cell in one.points], measures),
+    )
 
 
-def _costs(
-    name: str,
-    axis: Axis,
-    against: str,
-    scale: Scale,
-    group: Sequence[Series],
-    measures: Found,
-    counted: str,
-) -> Iterator[Picture]:
-    """Give what a place on an axis costs: transmissions, or bytes; and time."""
-    if axis in (GROUP, PARITY):
-        lines, _ = _lines(axis, group, measures, transmissions)
-        y, what = (
-            "transmissions a data segment",
-            "All transmissions of all participants to the data segments",
-        )
+def _delivery(panel: Panel, measures: Found, note: str) -> Picture:
+    lines, form = _lines(panel.axis, panel.group, measures, delivered)
+    y = Scale(title="deliveries made (%)", is_share=True)
+    return Picture(
+        name=f"delivery-{panel.name}",
+        title=f"Delivery against {panel.against}",
+        caption=_sentence("Deliveries made of those owed", INTERVALS, form, panel.counted, note),
+        svg=lines_chart(f"delivery-{panel.name}", panel.scale, y, lines),
+    )
+
+
+def _residual(panel: Panel, measures: Found) -> Picture:
+    lines, form = _lines(panel.axis, panel.group, measures, not_delivered)
+    y = Scale(title="deliveries not made (%)", is_share=True, is_log=True)
+    bounds = OPEN_TRIANGLES if any(p.is_bound for one in lines for p in one.points) else ""
+    what = "Deliveries never made, on a log scale"
+    return Picture(
+        name=f"residual-{panel.name}",
+        title=f"Residual loss against {panel.against}",
+        caption=_sentence(what, INTERVALS, bounds, form, panel.counted),
+        svg=lines_chart(f"residual-{panel.name}", panel.scale, y, lines),
+    )
+
+
+def _cost(panel: Panel, measures: Found) -> Picture | None:
+    """Return what a place on an axis costs: transmissions, or bytes."""
+    if panel.axis in (GROUP, PARITY):
+        value, y = transmissions, "transmissions a data segment"
+        what = "All transmissions of all participants to the data segments"
     else:
-        lines, _ = _lines(axis, group, measures, bytes_sent)
-        y, what = (
-            "bytes sent to bytes of payload",
-            "Bytes of all transmissions to the bytes of the payloads",
-        )
-    if any(line.points for line in lines):
-        yield Picture(
-            name=f"cost-{name}",
-            title=f"Overhead against {against}",
-            caption=_sentence(what, counted),
-            svg=lines_chart(f"cost-{name}", scale, Scale(title=y), lines),
-        )
-    lines, _ = _lines(axis, group, measures, slowest_seconds)
-    if any(line.points for line in lines):
-        y_scale = Scale(title="95 % delivered within (s)", is_log=_is_wide(lines))
-        yield Picture(
-            name=f"slow-{name}",
-            title=f"Latency against {against}",
-            caption=_sentence("95th percentile of the time from send to delivery", counted),
-            svg=lines_chart(f"slow-{name}", scale, y_scale, lines),
-        )
+        value, y = bytes_sent, "bytes sent to bytes of payload"
+        what = "Bytes of all transmissions to the bytes of the payloads"
+    lines, _ = _lines(panel.axis, panel.group, measures, value)
+    if not any(line.points for line in lines):
+        return None
+    return Picture(
+        name=f"cost-{panel.name}",
+        title=f"Overhead against {panel.against}",
+        caption=_sentence(what, panel.counted),
+        svg=lines_chart(f"cost-{panel.name}", panel.scale, Scale(title=y), lines),
+    )
+
+
+def _slowness(panel: Panel, measures: Found) -> Picture | None:
+    """Return how long deliveries take."""
+    lines, _ = _lines(panel.axis, panel.group, measures, slowest_seconds)
+    if not any(line.points for line in lines):
+        return None
+    y = Scale(title="95 % delivered within (s)", is_log=_is_wide(lines))
+    return Picture(
+        name=f"slow-{panel.name}",
+        title=f"Latency against {panel.against}",
+        caption=_sentence("95th percentile of the time from send to delivery", panel.counted),
+        svg=lines_chart(f"slow-{panel.name}", panel.scale, y, lines),
+    )
 
 
 def _is_wide(lines: Sequence[Line]) -> bool:
@@ -289,53 +315,57 @@ def _note(series: Sequence[Series]) -> str:
 
 
 def _heat_maps(cells: Sequence[Shown], measures: Found) -> Iterator[Picture]:
-    """Give parity and loss against each other, for all else alike."""
-    groups: dict[str, dict[tuple[float, float], Shown]] = {}
+    """Give parity and loss against each other, for all else alike: maps of one kind in the same colours."""
+    groups: dict[str, dict[Where, Shown]] = {}
     for one in series_along(cells, LOSS, PARITY):
         places = groups.setdefault(one.name, {})
         for _, cell in one.points:
             places[(LOSS.value(cell) or 0.0, PARITY.value(cell) or 0.0)] = cell
-    wide = {
-        name: places
+    wide = [
+        (name, places)
         for name, places in groups.items()
         if min(len({at[way] for at in places}) for way in (0, 1)) > 1
-    }
-    for number, (name, places) in enumerate(list(wide.items())[: MOST_ALIKE // 2]):
-        more = f", {name}" if name else ""
-        counted = _counted(places.values(), measures)
-        missing = {
-            at: 1 - measures[cell.key].ratios["delivery"].value for at, cell in places.items()
-        }
-        again = {
-            at: per_segment(measures[cell.key], "retransmissions") for at, cell in places.items()
-        }
-        yield Picture(
-            name=f"heat-residual-{number}",
-            title=f"Deliveries not made by loss and parity{more}",
-            caption=_sentence(
-                "Share of the owed deliveries, in percent; 0 is none at all", counted
-            ),
-            svg=_heat(f"heat-residual-{number}", missing, 100),
-        )
-        yield Picture(
-            name=f"heat-again-{number}",
-            title=f"Retransmissions by loss and parity{more}",
-            caption=_sentence("Retransmissions for each hundred data segments", counted),
-            svg=_heat(f"heat-again-{number}", again, 100),
-        )
+    ][: MOST_ALIKE // 2]
+    kinds: tuple[tuple[str, str, str, Callable[[Measures], float]], ...] = (
+        (
+            "heat-residual",
+            "Deliveries not made",
+            "Share of the owed deliveries, in percent; 0 is none at all",
+            lambda found: 1 - found.ratios["delivery"].value,
+        ),
+        (
+            "heat-again",
+            "Retransmissions",
+            "Retransmissions for each hundred data segments",
+            lambda found: per_segment(found, "retransmissions"),
+        ),
+    )
+    for kind, title, what, value in kinds:
+        maps = [
+            {at: value(measures[cell.key]) for at, cell in places.items()} for _, places in wide
+        ]
+        most = max((number for one in maps for number in one.values()), default=0.0) or 1.0
+        same = "the same colours in all such maps" if len(wide) > 1 else ""
+        for number, ((group, places), values) in enumerate(zip(wide, maps, strict=True)):
+            yield Picture(
+                name=f"{kind}-{number}",
+                title=f"{title} by loss and parity{f', {group}' if group else ''}",
+                caption=_sentence(what, same, _counted(places.values(), measures)),
+                svg=_heat(f"{kind}-{number}", values, most),
+            )
 
 
-def _heat(name: str, values: Mapping[tuple[float, float], float], times: float) -> str:
+def _heat(name: str, values: Mapping[Where, float], most: float) -> str:
+    """Return a map of shares, said in percent; it is darkest at the most."""
     columns = sorted({at[0] for at in values})
     rows = sorted({at[1] for at in values})
-    most = max(values.values()) or 1.0
     table = [[values.get((column, row)) for column in columns] for row in rows]
     return heat_chart(
         name,
         (LOSS.title, [f"{column * 100:g}" for column in columns]),
         (PARITY.title.replace(" to ", " to\n"), [f"{row * 100:.3g}" for row in rows]),
         [[None if value is None else value / most for value in row] for row in table],
-        [["" if value is None else f"{value * times:.3g}" for value in row] for row in table],
+        [["" if value is None else f"{value * 100:.3g}" for value in row] for row in table],
     )
 
 

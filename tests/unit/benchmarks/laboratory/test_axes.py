@@ -15,8 +15,10 @@ from benchmarks.laboratory.axes import (
     series_along,
     split,
 )
-from benchmarks.laboratory.cell import Label
-from tests.support.laboratory_rows import Place
+from benchmarks.laboratory.cell import Cell, Label
+from benchmarks.simulation.scenario import Bursts
+from messaging_adapter.faults import LinkFaults
+from tests.support.laboratory_rows import Place, cell_of
 
 
 def place(**labels: Label) -> Place:
@@ -29,7 +31,8 @@ def place(**labels: Label) -> Place:
     ("name", "value", "text"),
     [
         ("faults.loss", 0.05, "loss 5 %"),
-        ("bursts.burst_ms", 500.0, "bursts 500 ms"),
+        ("bursts.burst_ms", 500.0, "bursts of 0.5 s"),
+        ("bursts.some", True, "losses in bursts"),
         ("segmentation.parity_rate", 0.25, "parity 25 %"),
         ("segmentation.parity_rate", 0, "no parity"),
         ("store.enabled", False, "no store"),
@@ -96,7 +99,59 @@ def test_independent_losses_are_named_beside_bursts() -> None:
     cells += [place(bursts__loss=p, bursts__burst_ms=300.0) for p in (0.1, 0.2)]
     assert [one.name for one in series_along(cells, LOSS)] == [
         "independent losses",
-        "bursts 300 ms",
+        "bursts of 0.3\N{NO-BREAK SPACE}s",
+    ]
+
+
+def kinds_of_loss() -> list[Cell]:
+    """Return cells as the grid of parity has them: how long bursts are is in no label."""
+
+    def cell(name: str, loss: float, parity: float, bursts: Bursts | None) -> Cell:
+        labels: dict[str, Label] = {"segmentation.parity_rate": parity, name: loss}
+        faults = LinkFaults(loss=loss)
+        return cell_of(f"{name} {loss} {parity} {bursts}", labels, bursts=bursts, faults=faults)
+
+    kinds = [("faults.loss", None), ("bursts.loss", 500.0), ("bursts.loss", 2_000.0)]
+    return [
+        cell(name, p, parity, None if length is None else Bursts(loss=p, burst_ms=length))
+        for name, length in kinds
+        for parity in (0, 0.5)
+        for p in (0.1, 0.2, 0.4)
+    ]
+
+
+def test_bursts_that_only_scenarios_have_are_told_apart() -> None:
+    cells = kinds_of_loss()
+    along_loss = series_along(cells, LOSS)
+    assert sum(len(one.points) for one in along_loss) == len(cells)
+    assert [one.name.replace("\N{NO-BREAK SPACE}", " ") for one in along_loss] == [
+        "no parity, independent losses",
+        "parity 50 %, independent losses",
+        "no parity, bursts of 0.5 s",
+        "parity 50 %, bursts of 0.5 s",
+        "no parity, bursts of 2 s",
+        "parity 50 %, bursts of 2 s",
+    ]
+    maps = series_along(cells, LOSS, PARITY)
+    assert [len(one.points) for one in maps] == [6, 6, 6]
+    panels = split(series_along(cells, PARITY), 6)
+    titles = [
+        "independent losses",
+        "bursts of 0.5\N{NO-BREAK SPACE}s",
+        "bursts of 2\N{NO-BREAK SPACE}s",
+    ]
+    assert [title for title, _ in panels] == titles
+    assert [len(group) for _, group in panels] == [3, 3, 3]
+    assert [axis.name for axis in axes_of(cells)] == ["loss", "parity"]
+
+
+def test_bursts_are_told_apart_where_nothing_says_how_long_they_are() -> None:
+    cells = [place(faults__loss=p) for p in (0.1, 0.2)] + [
+        place(bursts__loss=p) for p in (0.1, 0.2)
+    ]
+    assert [one.name for one in series_along(cells, LOSS)] == [
+        "independent losses",
+        "losses in bursts",
     ]
 
 
@@ -111,9 +166,18 @@ def test_too_many_series_are_split_with_losses_of_both_kinds_together() -> None:
     cells = [place(faults__loss=p, parity=m) for p in losses for m in (0, 1)]
     cells += [place(bursts__loss=p, bursts__burst_ms=9, parity=m) for p in losses for m in (0, 1)]
     panels = split(series_along(cells, PARITY), 6)
-    assert [title for title, _ in panels] == ["independent losses", "bursts 9 ms"]
+    assert [title for title, _ in panels] == [
+        "independent losses",
+        "bursts of 0.009\N{NO-BREAK SPACE}s",
+    ]
     assert [len(group) for _, group in panels] == [5, 5]
     assert panels[1][1][0].name.startswith("loss 2")
+
+
+def test_no_group_is_larger_than_asked_for() -> None:
+    losses = (0.1, 0.2, 0.3, 0.4, 0.5)
+    series = [Series("", ((name, p),), ()) for name in ("loss", "faults.loss") for p in losses]
+    assert [len(group) for _, group in split(series, 6)] == [6, 4]
 
 
 def test_few_series_stay_together() -> None:

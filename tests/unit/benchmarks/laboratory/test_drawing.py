@@ -13,6 +13,7 @@ from benchmarks.laboratory.drawing import (
     Line,
     Point,
     Scale,
+    _columns,
     bands_chart,
     curves_chart,
     dots_chart,
@@ -64,6 +65,23 @@ def test_long_names_are_cut() -> None:
     assert "n" * 60 not in svg
 
 
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ([f"loss {n} %" for n in (2, 5, 10, 20, 40)], 5),
+        (["no parity", "parity 12.5 %", "parity 25 %", "parity 50 %"], 4),
+        ([f"loss {n} %, bursts of 0.5 s" for n in (2, 5, 10)], 2),
+        ([f"bursts of {n} s" for n in (0.1, 1, 5, 20)], 2),
+        (["n" * 500, "m" * 500], 1),
+        (["n" * 60, "a", "b"], 1),
+        (["", ""], 2),
+        ([], 1),
+    ],
+)
+def test_a_legend_has_the_columns_that_fit(names: list[str], columns: int) -> None:
+    assert _columns(names) == columns
+
+
 def test_nothing_is_fetched_and_nothing_says_when_or_by_what() -> None:
     for svg in charts("x"):
         assert "http" not in svg
@@ -92,6 +110,13 @@ def test_charts_of_one_page_share_no_ids_but_of_equal_things() -> None:
 def test_small_numbers_of_an_axis_keep_their_digits() -> None:
     points = (Point(0.1, 0.00001, 0.00001, 0.00001), Point(0.2, 0.01, 0.01, 0.01))
     assert ">0.001<" in lines_chart("a", X, Y, [Line("", points)])
+
+
+def test_large_numbers_of_an_axis_are_written_out() -> None:
+    x = Scale(title="length (ms)", is_log=True, ticks=(100, 1_000, 20_000))
+    svg = lines_chart("a", x, Y, [Line("", tuple(Point(n, 1, 1, 1) for n in x.ticks))])
+    for text in ("100", "1,000", "20,000"):
+        assert f">{text}<" in svg
 
 
 def test_what_is_only_a_bound_is_no_part_of_the_line() -> None:

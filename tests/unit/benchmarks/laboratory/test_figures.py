@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -23,6 +24,10 @@ from benchmarks.laboratory.measures import Measures
 from benchmarks.laboratory.results import OTHER, REPAIR, STORE
 from reliable_channel.config import RateLimitConfig
 from tests.support.laboratory_rows import Place, cell_of, measures_of
+
+LOSSES = (0.02, 0.05, 0.1, 0.2)
+FILL = re.compile(r"fill: (#[0-9a-f]{6})")
+DARKEST = "#093a70"
 
 
 def grid(*labels: Mapping[str, Label]) -> list[Place]:
@@ -74,15 +79,43 @@ def test_parity_and_loss_independent_and_in_bursts() -> None:
     bursts = [
         {"bursts.loss": p, "bursts.burst_ms": 500, "parity": m} for p in (0.1, 0.2) for m in (0, 1)
     ]
-    found = drawn(grid(*plain, *bursts))
+    cells = grid(*plain, *bursts)
+    made = [990] * 4 + [900] * 4
+    found = drawn(
+        cells,
+        {
+            cell.key: measures_of(cell.key, delivered=number, channels=40)
+            for cell, number in zip(cells, made, strict=True)
+        },
+    )
     titles = [picture.title for name, picture in found.items() if name.startswith("heat")]
     assert titles == [
         "Deliveries not made by loss and parity, independent losses",
+        "Deliveries not made by loss and parity, bursts of 0.5\N{NO-BREAK SPACE}s",
         "Retransmissions by loss and parity, independent losses",
-        "Deliveries not made by loss and parity, bursts 500 ms",
-        "Retransmissions by loss and parity, bursts 500 ms",
+        "Retransmissions by loss and parity, bursts of 0.5\N{NO-BREAK SPACE}s",
     ]
     assert {"delivery-loss-0", "residual-parity-0", "cost-parity-0", "slow-parity-0"} <= set(found)
+    few, many = (set(FILL.findall(found[f"heat-residual-{n}"].svg)) for n in (0, 1))
+    assert DARKEST in many
+    assert DARKEST not in few, "the colours are those of the other map"
+
+
+def test_heat_maps_begin_a_row_of_two_columns() -> None:
+    names = list(drawn(grid(*({"loss": p, "parity": m} for p in (0.1, 0.2) for m in (0, 1)))))
+    first = names.index("heat-residual-0")
+    assert first % 2 == 0
+    assert names[first + 1] == "heat-again-0"
+
+
+def test_figures_of_one_kind_follow_each_other() -> None:
+    cells = grid(
+        *({"faults.loss": p, "parity": m} for p in LOSSES for m in (0, 1)),
+        *({"bursts.loss": p, "bursts.burst_ms": 9, "parity": m} for p in LOSSES for m in (0, 1)),
+    )
+    names = [name for name in drawn(cells) if "-parity-" in name]
+    kinds = ("residual", "cost", "slow")
+    assert names == [f"{kind}-parity-{number}" for kind in kinds for number in (0, 1)]
 
 
 def test_groups_have_delivery_and_cost() -> None:
