@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from benchmarks.laboratory import storage
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.manifest import FILE, Finished, Manifest, described, read, versions
+from benchmarks.laboratory.measures import Measured, Measures
 from benchmarks.laboratory.plan import Wave, channels_by_key, cost_of, waves_of
 from benchmarks.laboratory.progress import Progress
 
@@ -62,6 +63,9 @@ class Engine(Protocol):
 
     def sums(self, wave: Wave, out: Path) -> dict[str, storage.Sums]:
         """Read a wave's rows back and sum them up, by key."""
+
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key."""
 
     def close(self) -> None:
         """Release everything."""
@@ -265,13 +269,7 @@ def report(out: Path, manifest: Manifest, grid: Grid, engine: Engine) -> None:
     """Have the results measured, checked and reported."""
     # Only here: what draws is slow to import.
     from benchmarks.laboratory.checks import checks
-    from benchmarks.laboratory.measures import measures_by_arrow, measures_by_spark
     from benchmarks.laboratory.report import write_report
 
-    results = out / storage.FOLDER
-    session = getattr(engine, "session", None)
-    if session is None:
-        found = measures_by_arrow(results, grid.cells)
-    else:
-        found = measures_by_spark(session, f"file://{results}", grid.cells)
+    found = engine.measures(out, grid.cells)
     write_report(out, manifest, grid, found, checks(grid, found))

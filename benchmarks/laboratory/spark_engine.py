@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.measures import Measured, Measures, measures_by_spark
 from benchmarks.laboratory.plan import Mix, Wave
 from benchmarks.laboratory.process_engine import batches_of
 from benchmarks.laboratory.results import SCHEMA
@@ -34,7 +35,7 @@ from benchmarks.laboratory.spark_session import (
     idle,
     open_session,
 )
-from benchmarks.laboratory.storage import FOLDER, PARTITION, Sums, folder_of
+from benchmarks.laboratory.storage import FOLDER, PARTITION, Sums, folder_of, literal
 from benchmarks.laboratory.trial import run_trials
 
 TYPES: Final = {
@@ -67,12 +68,6 @@ def player(
         yield from batches_of(run_trials(known, seed, (mix[number] for number in numbers)))
 
     return play
-
-
-def literal(path: Path) -> str:
-    """Return a path as Spark takes it where it is not to be a pattern, on the machines' own file system."""
-    text = "".join(f"\\{sign}" if sign in "\\{}[]*?" else sign for sign in str(path))
-    return f"file://{text}"
 
 
 class SparkEngine:
@@ -192,6 +187,17 @@ class SparkEngine:
                 sql.sum("cpu_us").alias("cpu_us"),
             )
         )
+
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key.
+
+        Raises:
+            LaboratoryError: A job failed.
+        """
+        taken: dict[str, Measures] = {}
+        work = Watched(lambda: taken.update(measures_by_spark(self.session, out / FOLDER, cells)))
+        self._checked(lambda: work.wait(idle, idle))
+        return taken
 
     def close(self) -> None:
         """End the session, with its Java process where it is ours."""
