@@ -84,7 +84,7 @@ class SparkEngine:
         self._master = master
         self._log = out / LOG_FILE
         self._connect = master.is_connect
-        self.master = master.url
+        self.master = master.shown
         with ExitStack() as stack:
             self.session, self.java = stack.enter_context(open_session(master, out))
             if not master.is_local:
@@ -210,8 +210,8 @@ class SparkEngine:
             raise
         except Exception as error:
             with suppress(OSError), self._log.open("a", encoding="utf-8") as log:
-                log.write(f"{error}\n")
-            text = f"Spark's job failed: {explain(error)}; see {self._log}"
+                log.write(f"{self._master.hide(str(error))}\n")
+            text = f"Spark's job failed: {explain(error, self._master.hide)}; see {self._log}"
             raise LaboratoryError(text) from error
 
 
