@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.laboratory.cell import Label
+from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.results import SCHEMA
 from benchmarks.laboratory.storage import literal
 
@@ -340,8 +341,12 @@ def measures_by_arrow(results: Path, cells: Sequence[Measured]) -> dict[str, Mea
 def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
     columns = [name for name in SCHEMA.names if name != "scenario"]
     for path in sorted(folder.glob("[!._]*.parquet")):
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            text = f"{path} cannot be read; remove its folder, run again"
+            raise LaboratoryError(text) from error
 
 
 def _measures_of(key: str, batches: Iterable[pa.RecordBatch], sizes: Mapping[str, int]) -> Measures:

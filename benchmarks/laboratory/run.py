@@ -109,6 +109,7 @@ def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) ->
     with locked(out):
         manifest = begin(options, out)
         began, spent = time.monotonic(), manifest.seconds
+        compare(out, manifest, tell)
         storage.clear(out, manifest.finished)
         playing = engine or open_engine(options, out)
         try:
@@ -165,6 +166,21 @@ def begin(options: RunOptions, out: Path) -> Manifest:
         raise LaboratoryError(text)
     found.grid = asked.grid  # names and labels may have changed, what is played has not
     return found
+
+
+def compare(out: Path, manifest: Manifest, tell: Progress) -> None:
+    """Take from the finished cells those whose rows are not what the manifest says, and say so."""
+    for key, cell in list(manifest.finished.items()):
+        try:
+            same = finished(key, cell.channels, storage.sums_of(out, key)) == cell
+        except LaboratoryError:
+            same = False
+        if not same:
+            del manifest.finished[key]
+            manifest.digest = ""
+            tell.say(
+                f"results of cell {key} are missing or not what was written; it is played again"
+            )
 
 
 def limits(manifest: Manifest) -> list[int | None]:

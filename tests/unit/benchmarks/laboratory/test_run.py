@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,30 @@ def test_a_run_is_finished_once(tmp_path: Path) -> None:
     engine = Fake()
     engine.short = 1  # would be seen
     assert play(tmp_path, engine).digest == first.digest == read(tmp_path).digest
+
+
+@pytest.mark.parametrize("damage", ["folder", "rows", "torn", "digest"])
+def test_damaged_results_are_played_again(tmp_path: Path, damage: str) -> None:
+    whole = play(tmp_path).digest
+    key = tiny().cells[1].key
+    folder = storage.folder_of(tmp_path, key)
+    (file,) = folder.iterdir()
+    if damage == "folder":
+        shutil.rmtree(folder)
+    elif damage == "rows":
+        file.unlink()
+    elif damage == "torn":
+        file.write_bytes(file.read_bytes()[:-9])
+    else:
+        manifest = read(tmp_path)
+        manifest.finished[key].digest_low ^= 1
+        manifest.write(tmp_path)
+    lines: list[str] = []
+    assert play(tmp_path, tell=Plain(lines.append)).digest == whole
+    assert (
+        lines[0] == f"results of cell {key} are missing or not what was written; it is played again"
+    )
+    assert storage.sums_of(tmp_path, key).rows == 12
 
 
 @pytest.mark.parametrize(
