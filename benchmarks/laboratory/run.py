@@ -22,7 +22,7 @@ from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.manifest import FILE, Finished, Manifest, described, read, versions
 from benchmarks.laboratory.measures import Measured, Measures
-from benchmarks.laboratory.plan import Wave, channels_by_key, cost_of, waves_of
+from benchmarks.laboratory.plan import Wave, channels_by_key, costs_of, waves_of
 from benchmarks.laboratory.progress import Progress
 
 try:
@@ -86,7 +86,7 @@ class RunOptions:
     workers: int | None = None
     """Processes, or Spark's cores on this machine; None is as many as there are."""
     partitions: int | None = None
-    """Pieces of a wave; None: by its cost."""
+    """Tasks of each wave; None: by its cost."""
 
 
 def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) -> Manifest:
@@ -209,10 +209,13 @@ def played(
     left = [(cells[key], count) for key, count in counts.items() if key not in manifest.finished]
     if len(left) < len(counts):
         tell.say(f"{len(counts) - len(left)} of {len(counts)} cells are finished already")
-    work = [
-        (cell, count, 0.0 if options.partitions else cost_of(cell, options.seed))
-        for cell, count in left
+    known = [
+        (cells[key], cell.cpu_seconds / cell.channels)
+        for key, cell in manifest.finished.items()
+        if cell.channels > cell.problems
     ]
+    costs = costs_of([cell for cell, _ in left], options.seed, tell.measure, known)
+    work = [(*pair, cost) for pair, cost in zip(left, costs, strict=True)]
     waves = waves_of(work, engine.cores, options.partitions)
     done = 0
     tell.begin(engine.title, sum(wave.channels for wave in waves), len(waves))

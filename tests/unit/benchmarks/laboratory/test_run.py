@@ -154,6 +154,15 @@ def test_problems_are_told_with_the_command_that_plays_one_again(tmp_path: Path)
     )
 
 
+def test_the_number_of_pieces_does_not_make_one_wave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.laboratory.plan.WAVE_SECONDS", 0.001)
+    lines: list[str] = []
+    play(tmp_path, tell=Plain(lines.append))  # of one piece
+    assert lines[:2] == ["measuring what cells cost: 0 of 3", "29 channels, waves: 3, fake"]
+
+
 def test_cells_of_equal_parameters_share_their_results(tmp_path: Path) -> None:
     cell = tiny().cells[0]
     grid = grid_of(cell, Cell(name="twin", scenario=replace(cell.scenario)))
