@@ -134,6 +134,8 @@ def analyze(
     urls = [database] if isinstance(database, str) else list(database or ())
     paths = [events] if isinstance(events, Path) else list(events or ())
     _check(urls, paths, out, window_ns)
+    for left in (out / FOLDER).glob("scenario=*/_part-*.unfinished"):
+        left.unlink()
     databases = [look_into(url) for url in urls]
     with ExitStack() as stack:
         run: Any = _in_turn
@@ -262,7 +264,7 @@ def _check(urls: Sequence[str], paths: Sequence[Path], out: Path, window_ns: Nan
         problem = "a log is named twice; name each participant's log once"
     elif window_ns < SECOND:
         problem = "a window must be at least a second long"
-    elif (out / manifests.FILE).exists() or (out / FOLDER).exists():
+    elif (out / manifests.FILE).exists():  # what was interrupted has none
         problem = f"{out} has results already; name another folder with --out"
     if problem:
         raise ConfigurationError(problem)

@@ -106,6 +106,7 @@ def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) ->
     """
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    check_folder(out, options.out)
     with locked(out):
         manifest = begin(options, out)
         began, spent = time.monotonic(), manifest.seconds
@@ -130,11 +131,25 @@ def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) ->
     return manifest
 
 
+def check_folder(out: Path, shown: Path) -> None:
+    """Raise where a folder holds anything but a run, before a file is made in it.
+
+    Raises:
+        LaboratoryError: It is so.
+    """
+    if not (out / FILE).exists() and any(entry.name != LOCK for entry in out.iterdir()):
+        # Asked again: a run that begins there meanwhile writes its manifest first.
+        if (out / FILE).exists():
+            return
+        text = f"{shown} is not empty and holds no run: name another folder with --out"
+        raise LaboratoryError(text)
+
+
 def begin(options: RunOptions, out: Path) -> Manifest:
     """Return the manifest of the run in a folder, or begin a run there.
 
     Raises:
-        LaboratoryError: There is something else in the folder.
+        LaboratoryError: There is another run in the folder.
     """
     asked = Manifest(
         versions=versions(),
@@ -144,9 +159,6 @@ def begin(options: RunOptions, out: Path) -> Manifest:
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     if not (out / FILE).exists():
-        if any(entry.name != LOCK for entry in out.iterdir()):
-            text = f"{options.out} is not empty and holds no run: name another folder with --out"
-            raise LaboratoryError(text)
         asked.write(out)
         return asked
     found = read(out)

@@ -121,6 +121,7 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").touch()
     with pytest.raises(LaboratoryError, match="is not empty and holds no run"):
         play(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_a_folder_takes_one_run_at_a_time(tmp_path: Path) -> None:
