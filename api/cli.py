@@ -75,7 +75,9 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, ReliableChannelError):
         return MISUSED if isinstance(error, ConfigurationError) else FAILED, str(error)
     if isinstance(error, OSError):
-        return FAILED, error.strerror or str(error)
+        text = error.strerror or str(error)
+        named = isinstance(error.filename, str | os.PathLike)
+        return FAILED, f"{os.fspath(error.filename)}: {text}" if named else text
     raise error
 
 

@@ -35,7 +35,7 @@ from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.event_files import Broken
 from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.manifest import Finished, Manifest
-from benchmarks.laboratory.measures import Measures, measures_by_arrow, measures_by_spark
+from benchmarks.laboratory.measures import Measures, measures_by_arrow
 from benchmarks.laboratory.results import Trial, batch_of
 from benchmarks.laboratory.sources import (
     Files,
@@ -134,14 +134,17 @@ def analyze(
     urls = [database] if isinstance(database, str) else list(database or ())
     paths = [events] if isinstance(events, Path) else list(events or ())
     _check(urls, paths, out, window_ns)
+    for left in (out / FOLDER).glob("scenario=*/_part-*.unfinished"):
+        left.unlink()
     databases = [look_into(url) for url in urls]
     with ExitStack() as stack:
         run: Any = _in_turn
+        measure: Any = _measures
         if engine == "spark":
             from benchmarks.laboratory.spark_analysis import SparkMapping
 
             run = stack.enter_context(SparkMapping(master, out))
-        session = getattr(run, "session", None)
+            measure = run.measures
         files = list(run(look_through, paths))
         broken = _broken(files, tell)
         tasks = tasks_of_databases(databases) + tasks_of_files(files)
@@ -157,12 +160,7 @@ def analyze(
             cells=tuple(cells),
         )
         _check_results(out, counted)
-        results = out / FOLDER
-        measures = (
-            measures_by_arrow(results, grid.cells)
-            if session is None
-            else measures_by_spark(session, results.absolute(), grid.cells)
-        )
+        measures = measure(out, grid.cells)
     for cell in cells:
         measures[cell.key].unknown = _unknown(cell, of_files=bool(files))
     notes = Counter[str]()
@@ -215,6 +213,11 @@ def _in_turn(job: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
     return map(job, items)
 
 
+def _measures(out: Path, cells: Sequence[TrafficCell]) -> dict[str, Measures]:
+    """Measure the rows of cells in this process."""
+    return measures_by_arrow(out / FOLDER, cells)
+
+
 def _cells(
     tasks: Sequence[Task],
     counted: Mapping[str, Counted],
@@ -261,7 +264,7 @@ def _check(urls: Sequence[str], paths: Sequence[Path], out: Path, window_ns: Nan
         problem = "a log is named twice; name each participant's log once"
     elif window_ns < SECOND:
         problem = "a window must be at least a second long"
-    elif (out / manifests.FILE).exists() or (out / FOLDER).exists():
+    elif (out / manifests.FILE).exists():  # what was interrupted has none
         problem = f"{out} has results already; name another folder with --out"
     if problem:
         raise ConfigurationError(problem)

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.laboratory.cell import Label
+from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.results import SCHEMA
+from benchmarks.laboratory.storage import literal
 
 NOT_COUNTS: Final = ("channel", "digest_high", "digest_low")
 """Columns of whole numbers whose sum says nothing."""
@@ -168,21 +170,24 @@ FIELDS: Final = ("confirm", "queue", "tries")
 """Histograms of a column that has ``_ms`` in its name, where it is one of times."""
 
 
-def measures_by_spark(
-    spark: Any, results: Path | str, cells: Sequence[Measured]
-) -> dict[str, Measures]:
+def measures_by_spark(spark: Any, results: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
     """Return the measures of cells, computed by Spark in two or three jobs; only they come to the driver.
 
     Args:
         spark: The session, classic or Connect.
-        results: Folder, or an address that all workers can read, with a folder ``scenario=<key>`` a cell.
+        results: Folder that all workers can read, with a folder ``scenario=<key>`` a cell.
         cells: Those wanted; others' results are not read.
     """
     found = {cell.key: Measures.empty(cell.key) for cell in cells}
     # A schema of our own: 16 hexadecimal digits can look like a number, and lose their zeros.
     schema = ", ".join(f"`{item.name}` {SPARK_TYPES[item.type]}" for item in SCHEMA)
-    keys = ", ".join(_quoted(key) for key in found)
-    rows = spark.read.schema(schema).parquet(str(results)).where(f"scenario IN ({keys})")
+    folder = results.absolute()
+    # Each cell by itself: the folder's own name may have the signs of a pattern in it.
+    paths = [path for path in (folder / f"scenario={key}" for key in found) if path.is_dir()]
+    if not paths:
+        return found
+    reader = spark.read.schema(schema).option("basePath", f"file://{folder}")
+    rows = reader.parquet(*map(literal, paths))
     for row in _rows_of(
         spark.sql(f"SELECT {_sums_sql()} FROM {{rows}} GROUP BY scenario", rows=rows)
     ):
@@ -336,8 +341,12 @@ def measures_by_arrow(results: Path, cells: Sequence[Measured]) -> dict[str, Mea
 def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
     columns = [name for name in SCHEMA.names if name != "scenario"]
     for path in sorted(folder.glob("[!._]*.parquet")):
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            text = f"{path} cannot be read; remove its folder, run again"
+            raise LaboratoryError(text) from error
 
 
 def _measures_of(key: str, batches: Iterable[pa.RecordBatch], sizes: Mapping[str, int]) -> Measures:

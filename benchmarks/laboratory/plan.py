@@ -10,7 +10,7 @@ Spec: none of its own; a tool of this project.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -35,6 +35,15 @@ SAMPLES: Final = 3
 
 SAMPLE_SECONDS: Final = 0.1
 """No further one is played after so long."""
+
+MEASURE_SECONDS: Final = 5.0
+"""No further cell is measured after so long; what the others cost is guessed from these."""
+
+MEASURED_ALIKE: Final = 8
+"""Cells of groups of the same size that are measured: the others cost about as much."""
+
+MOST_CELLS: Final = 200
+"""Of a wave: each of them is an open file while it is played."""
 
 
 class Mix:
@@ -134,6 +143,55 @@ def cost_of(cell: Cell, seed: int) -> float:
     return (time.process_time() - began) / SAMPLES
 
 
+def costs_of(
+    cells: Sequence[Cell],
+    seed: int,
+    look: Callable[[int, int], None],
+    known: Iterable[tuple[Cell, float]] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> list[float]:
+    """Return the CPU seconds that a channel of each cell takes: measured while there is time, else guessed.
+
+    Args:
+        cells: The small groups of them are measured first.
+        seed: Of the run.
+        look: Is told how many are done, and of how many.
+        known: Cells that need no measuring, and what a channel of them takes.
+        clock: Seconds.
+    """
+    began = clock()
+    found = [(cell.scenario.participants, cost) for cell, cost in known]
+    sizes = {size for size, _ in found}
+    costs = [0.0] * len(cells)
+    order = sorted(range(len(cells)), key=lambda place: cells[place].scenario.participants)
+    look(0, len(cells))
+    for done, place in enumerate(order, 1):
+        size = cells[place].scenario.participants
+        if size not in sizes and (not found or clock() - began < MEASURE_SECONDS):
+            measured = [other for other in order if cells[other].scenario.participants == size]
+            for other in measured[:MEASURED_ALIKE]:
+                costs[other] = cost_of(cells[other], seed)
+                found.append((size, costs[other]))
+                if clock() - began >= MEASURE_SECONDS:
+                    break
+            sizes.add(size)
+        costs[place] = costs[place] or guess(size, found)
+        look(done, len(cells))
+    return costs
+
+
+def guess(size: int, known: Sequence[tuple[int, float]]) -> float:
+    """Return what a channel of a group may take, from those of the next size: all talk to all.
+
+    Args:
+        size: Participants.
+        known: Participants and CPU seconds of others, one at least.
+    """
+    near = min((other for other, _ in known), key=lambda other: (abs(other - size), other))
+    alike = [cost for other, cost in known if other == near]
+    return sum(alike) / len(alike) * (size / near) ** 2
+
+
 def tasks_of(seconds: float, channels: int, cores: int) -> int:
     """Return how many tasks work is cut into.
 
@@ -163,7 +221,8 @@ def waves_of(
     for number, (cell, channels, cost) in enumerate(work, 1):
         taken.append((cell, channels))
         seconds += channels * cost
-        if seconds >= WAVE_SECONDS * cores or number == len(work):
+        full = seconds >= WAVE_SECONDS * cores or len(taken) >= MOST_CELLS
+        if full or number == len(work):
             counts = tuple(count for _, count in taken)
             cut = tasks or tasks_of(seconds, sum(counts), cores)
             waves.append(Wave(cells=tuple(cell for cell, _ in taken), counts=counts, tasks=cut))

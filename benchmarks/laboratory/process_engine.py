@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from multiprocessing import get_context
@@ -23,9 +23,10 @@ import pyarrow as pa
 
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.measures import Measured, Measures, measures_by_arrow
 from benchmarks.laboratory.plan import Mix, Wave
 from benchmarks.laboratory.results import SCHEMA, Trial, batch_of
-from benchmarks.laboratory.storage import Sums, sums_of, writing
+from benchmarks.laboratory.storage import FOLDER, Sums, sums_of, writing
 from benchmarks.laboratory.trial import run_trials
 
 BATCH_ROWS: Final = 64
@@ -167,6 +168,10 @@ class ProcessEngine:
     def sums(self, wave: Wave, out: Path) -> dict[str, Sums]:
         """Read a wave's rows back and sum them up, by key."""
         return {key: sums_of(out, key) for key in wave.keys}
+
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key."""
+        return measures_by_arrow(out / FOLDER, cells)
 
     def close(self) -> None:
         """End the processes, whatever they do."""

@@ -26,6 +26,9 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Take a line for people."""
 
+    def measure(self, done: int, total: int) -> None:
+        """Take of how many cells it is known what they cost; before `begin`."""
+
     def begin(self, engine: str, channels: int, waves: int) -> None:
         """Take what there is to do: channels, in so many waves."""
 
@@ -43,6 +46,9 @@ class Silent:
     """Shows nothing."""
 
     def say(self, text: str) -> None:
+        """Show nothing."""
+
+    def measure(self, done: int, total: int) -> None:
         """Show nothing."""
 
     def begin(self, engine: str, channels: int, waves: int) -> None:
@@ -94,6 +100,11 @@ class Reckoning:
         return ", ".join([*parts, self.engine, f"wave {self.number} of {self.waves}"])
 
 
+def measuring(done: int, total: int) -> str:
+    """Return how far it is known what cells cost."""
+    return f"measuring what cells cost: {done:,} of {total:,}"
+
+
 class Plain:
     """Writes a line when a run begins, at times while it goes on, and when all is done.
 
@@ -113,6 +124,12 @@ class Plain:
     def say(self, text: str) -> None:
         """Write it."""
         self._write(text)
+
+    def measure(self, done: int, total: int) -> None:
+        """Write a line when it begins, and when the last is long ago."""
+        if total and (not done or self._clock() - self._shown >= PLAIN_SECONDS):
+            self._shown = self._clock()
+            self._write(measuring(done, total))
 
     def begin(self, engine: str, channels: int, waves: int) -> None:
         """Write what there is to do."""
@@ -154,17 +171,28 @@ class Moving:
         """Write it, above the bar."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    def measure(self, done: int, total: int) -> None:
+        """Show it."""
+        if not total:
+            return
+        if self._bar is None:
+            self._start(measuring(done, total), total)
+        self._update(measuring(done, total), done)
+
     def begin(self, engine: str, channels: int, waves: int) -> None:
         """Show the bar."""
         self.end()
         self._state.begin(engine, channels, waves)
+        self._start(self._state.text, channels)
+
+    def _start(self, text: str, total: int) -> None:
         self._bar = Bar(
             BarColumn(bar_width=24),
             TextColumn("{task.description}", markup=False),
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task(self._state.text, total=channels)
+        self._task = self._bar.add_task(text, total=total)
         self._bar.start()
 
     def wave(self, number: int) -> None:
@@ -184,8 +212,11 @@ class Moving:
             bar.stop()
 
     def _show(self) -> None:
+        self._update(self._state.text, self._state.done)
+
+    def _update(self, text: str, done: int) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._state.done, description=self._state.text)
+            self._bar.update(self._task, completed=done, description=text)
 
 
 def progress_on(console: Console) -> Progress:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from benchmarks.laboratory import manifest as manifests
@@ -37,6 +38,9 @@ class Replayed:
     stored: tuple[int, int] | None
     """Digest of the stored row, high and low; None where there is none."""
 
+    missing: bool = False
+    """Whether its cell is finished, so that there should be one."""
+
     @property
     def differs(self) -> bool:
         """Whether there is a stored row of another digest."""
@@ -45,6 +49,8 @@ class Replayed:
     @property
     def verdict(self) -> str:
         """A line that says whether both are equal."""
+        if self.stored is None and self.missing:
+            return "not compared: the row is not there any more; run again to have it made again"
         if self.stored is None:
             return "not compared: this run has no row of it yet"
         if self.differs:
@@ -108,7 +114,7 @@ def replay(out: Path, scenario: str, channel: int) -> Replayed:
         channel: Number of the channel.
 
     Raises:
-        LaboratoryError: No such run, or of another version.
+        LaboratoryError: No such run, or of another version, or its results cannot be read.
         ConfigurationError: No such scenario or channel.
     """
     manifest = manifests.read(out)
@@ -122,6 +128,7 @@ def replay(out: Path, scenario: str, channel: int) -> Replayed:
         trial=run_trial(cell, manifest.seed, channel),
         trace=record(cell, manifest.seed, channel),
         stored=stored_digest(out, cell, channel),
+        missing=cell.key in manifest.finished,
     )
 
 
@@ -129,8 +136,14 @@ def stored_digest(out: Path, cell: Cell, channel: int) -> tuple[int, int] | None
     """Return the digest of a stored row, high and low; None where there is none."""
     if not folder_of(out, cell.key).is_dir():
         return None
-    table = dataset(out, [cell.key]).to_table(
-        columns=["digest_high", "digest_low"], filter=ds.field("channel") == channel
-    )
+    try:
+        table = dataset(out, [cell.key]).to_table(
+            columns=["digest_high", "digest_low"], filter=ds.field("channel") == channel
+        )
+    except (OSError, pa.ArrowException) as error:
+        text = (
+            f"results in {folder_of(out, cell.key)} cannot be read; remove that folder, run again"
+        )
+        raise LaboratoryError(text) from error
     rows = table.to_pylist()
     return (rows[0]["digest_high"], rows[0]["digest_low"]) if rows else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,8 @@ from benchmarks.laboratory import storage
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.grids import Grid
 from benchmarks.laboratory.manifest import FILE, Finished, Manifest, described, read, versions
-from benchmarks.laboratory.plan import Wave, channels_by_key, cost_of, waves_of
+from benchmarks.laboratory.measures import Measured, Measures
+from benchmarks.laboratory.plan import Wave, channels_by_key, costs_of, waves_of
 from benchmarks.laboratory.progress import Progress
 
 try:
@@ -63,6 +64,9 @@ class Engine(Protocol):
     def sums(self, wave: Wave, out: Path) -> dict[str, storage.Sums]:
         """Read a wave's rows back and sum them up, by key."""
 
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key."""
+
     def close(self) -> None:
         """Release everything."""
 
@@ -82,7 +86,7 @@ class RunOptions:
     workers: int | None = None
     """Processes, or Spark's cores on this machine; None is as many as there are."""
     partitions: int | None = None
-    """Pieces of a wave; None: by its cost."""
+    """Tasks of each wave; None: by its cost."""
 
 
 def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) -> Manifest:
@@ -102,9 +106,11 @@ def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) ->
     """
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    check_folder(out, options.out)
     with locked(out):
         manifest = begin(options, out)
         began, spent = time.monotonic(), manifest.seconds
+        compare(out, manifest, tell)
         storage.clear(out, manifest.finished)
         playing = engine or open_engine(options, out)
         try:
@@ -125,11 +131,25 @@ def run(options: RunOptions, tell: Progress, *, engine: Engine | None = None) ->
     return manifest
 
 
+def check_folder(out: Path, shown: Path) -> None:
+    """Raise where a folder holds anything but a run, before a file is made in it.
+
+    Raises:
+        LaboratoryError: It is so.
+    """
+    if not (out / FILE).exists() and any(entry.name != LOCK for entry in out.iterdir()):
+        # Asked again: a run that begins there meanwhile writes its manifest first.
+        if (out / FILE).exists():
+            return
+        text = f"{shown} is not empty and holds no run: name another folder with --out"
+        raise LaboratoryError(text)
+
+
 def begin(options: RunOptions, out: Path) -> Manifest:
     """Return the manifest of the run in a folder, or begin a run there.
 
     Raises:
-        LaboratoryError: There is something else in the folder.
+        LaboratoryError: There is another run in the folder.
     """
     asked = Manifest(
         versions=versions(),
@@ -139,9 +159,6 @@ def begin(options: RunOptions, out: Path) -> Manifest:
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     if not (out / FILE).exists():
-        if any(entry.name != LOCK for entry in out.iterdir()):
-            text = f"{options.out} is not empty and holds no run: name another folder with --out"
-            raise LaboratoryError(text)
         asked.write(out)
         return asked
     found = read(out)
@@ -161,6 +178,21 @@ def begin(options: RunOptions, out: Path) -> Manifest:
         raise LaboratoryError(text)
     found.grid = asked.grid  # names and labels may have changed, what is played has not
     return found
+
+
+def compare(out: Path, manifest: Manifest, tell: Progress) -> None:
+    """Take from the finished cells those whose rows are not what the manifest says, and say so."""
+    for key, cell in list(manifest.finished.items()):
+        try:
+            same = finished(key, cell.channels, storage.sums_of(out, key)) == cell
+        except LaboratoryError:
+            same = False
+        if not same:
+            del manifest.finished[key]
+            manifest.digest = ""
+            tell.say(
+                f"results of cell {key} are missing or not what was written; it is played again"
+            )
 
 
 def limits(manifest: Manifest) -> list[int | None]:
@@ -189,10 +221,13 @@ def played(
     left = [(cells[key], count) for key, count in counts.items() if key not in manifest.finished]
     if len(left) < len(counts):
         tell.say(f"{len(counts) - len(left)} of {len(counts)} cells are finished already")
-    work = [
-        (cell, count, 0.0 if options.partitions else cost_of(cell, options.seed))
-        for cell, count in left
+    known = [
+        (cells[key], cell.cpu_seconds / cell.channels)
+        for key, cell in manifest.finished.items()
+        if cell.channels > cell.problems
     ]
+    costs = costs_of([cell for cell, _ in left], options.seed, tell.measure, known)
+    work = [(*pair, cost) for pair, cost in zip(left, costs, strict=True)]
     waves = waves_of(work, engine.cores, options.partitions)
     done = 0
     tell.begin(engine.title, sum(wave.channels for wave in waves), len(waves))
@@ -265,13 +300,7 @@ def report(out: Path, manifest: Manifest, grid: Grid, engine: Engine) -> None:
     """Have the results measured, checked and reported."""
     # Only here: what draws is slow to import.
     from benchmarks.laboratory.checks import checks
-    from benchmarks.laboratory.measures import measures_by_arrow, measures_by_spark
     from benchmarks.laboratory.report import write_report
 
-    results = out / storage.FOLDER
-    session = getattr(engine, "session", None)
-    if session is None:
-        found = measures_by_arrow(results, grid.cells)
-    else:
-        found = measures_by_spark(session, f"file://{results}", grid.cells)
+    found = engine.measures(out, grid.cells)
     write_report(out, manifest, grid, found, checks(grid, found))

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import pyarrow as pa
 
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.measures import Measured, Measures
 from benchmarks.laboratory.spark_engine import SparkEngine
 from benchmarks.laboratory.spark_session import choose_master
 from reliable_channel.errors import ConfigurationError, ReliableChannelError
@@ -49,11 +50,6 @@ class SparkMapping:
         self._engine.close()
 
     @property
-    def session(self) -> Any:
-        """For other questions to Spark."""
-        return self._engine.session
-
-    @property
     def master(self) -> str:
         """Where it runs."""
         return self._engine.master
@@ -62,6 +58,14 @@ class SparkMapping:
     def java(self) -> str:
         """Version of the driver's Java."""
         return self._engine.java
+
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key.
+
+        Raises:
+            LaboratoryError: Spark failed.
+        """
+        return self._engine.measures(out, cells)
 
     def __call__(
         self, job: Callable[[_Item], _Result], items: Sequence[_Item]
@@ -81,7 +85,7 @@ class SparkMapping:
             return []
         tasks = min(count, TASKS_A_CORE * self._engine.cores)
         dealt = [place for first in range(tasks) for place in range(first, count, tasks)]
-        frame = self.session.range(0, count, 1, tasks).mapInArrow(
+        frame = self._engine.session.range(0, count, 1, tasks).mapInArrow(
             worker(job, [(place, items[place]) for place in dealt]), SQL_SCHEMA
         )
         found: dict[int, Any] = {}

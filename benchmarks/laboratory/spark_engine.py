@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.errors import LaboratoryError
+from benchmarks.laboratory.measures import Measured, Measures, measures_by_spark
 from benchmarks.laboratory.plan import Mix, Wave
 from benchmarks.laboratory.process_engine import batches_of
 from benchmarks.laboratory.results import SCHEMA
@@ -34,7 +35,7 @@ from benchmarks.laboratory.spark_session import (
     idle,
     open_session,
 )
-from benchmarks.laboratory.storage import FOLDER, PARTITION, Sums, folder_of
+from benchmarks.laboratory.storage import FOLDER, PARTITION, Sums, folder_of, literal
 from benchmarks.laboratory.trial import run_trials
 
 TYPES: Final = {
@@ -69,12 +70,6 @@ def player(
     return play
 
 
-def literal(path: Path) -> str:
-    """Return a path as Spark takes it where it is not to be a pattern, on the machines' own file system."""
-    text = "".join(f"\\{sign}" if sign in "\\{}[]*?" else sign for sign in str(path))
-    return f"file://{text}"
-
-
 class SparkEngine:
     """A Spark session that plays.
 
@@ -89,7 +84,7 @@ class SparkEngine:
         self._master = master
         self._log = out / LOG_FILE
         self._connect = master.is_connect
-        self.master = master.url
+        self.master = master.shown
         with ExitStack() as stack:
             self.session, self.java = stack.enter_context(open_session(master, out))
             if not master.is_local:
@@ -193,6 +188,17 @@ class SparkEngine:
             )
         )
 
+    def measures(self, out: Path, cells: Sequence[Measured]) -> dict[str, Measures]:
+        """Measure the rows of cells, by key.
+
+        Raises:
+            LaboratoryError: A job failed.
+        """
+        taken: dict[str, Measures] = {}
+        work = Watched(lambda: taken.update(measures_by_spark(self.session, out / FOLDER, cells)))
+        self._checked(lambda: work.wait(idle, idle))
+        return taken
+
     def close(self) -> None:
         """End the session, with its Java process where it is ours."""
         self._stack.close()
@@ -204,8 +210,8 @@ class SparkEngine:
             raise
         except Exception as error:
             with suppress(OSError), self._log.open("a", encoding="utf-8") as log:
-                log.write(f"{error}\n")
-            text = f"Spark's job failed: {explain(error)}; see {self._log}"
+                log.write(f"{self._master.hide(str(error))}\n")
+            text = f"Spark's job failed: {explain(error, self._master.hide)}; see {self._log}"
             raise LaboratoryError(text) from error
 
 

@@ -18,10 +18,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.java import Java, find_java
@@ -31,6 +31,9 @@ MASTER_VARIABLES: Final = ("RELIABLE_CHANNEL_SPARK_MASTER", "SPARK_REMOTE")
 """Environment variables that may name the master: ours, then Spark's own."""
 
 LOG_FILE: Final = "spark.log"
+
+HIDDEN: Final = "***"
+"""In the place of a secret."""
 
 INSTALL: Final = "pyspark is missing: pip install 'reliable-channel[spark]', or --engine process"
 
@@ -78,10 +81,25 @@ class Master:
     """Where Spark runs.
 
     Args:
-        url: As Spark takes it.
+        url: As Spark takes it; only for the connection, since it may hold a token.
     """
 
-    url: str
+    url: str = field(repr=False)
+
+    @property
+    def shown(self) -> str:
+        """For people and files: the URL without what follows its first semicolon, which may be a token, and user."""
+        scheme, separator, rest = self.url.partition(";")[0].partition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2]}".rstrip("/")
+
+    def hide(self, text: str) -> str:
+        """Return a text without what of the URL is not shown."""
+        text = text.replace(self.url, self.shown)
+        for part in self.url.split(";")[1:]:
+            value = part.partition("=")[2]
+            for secret in filter(None, (part, value, unquote(value))):
+                text = text.replace(secret, HIDDEN)
+        return text
 
     @property
     def is_local(self) -> bool:
@@ -113,10 +131,8 @@ class Master:
             socket.create_connection((parts.hostname or "", port), REACH_SECONDS).close()
         except (OSError, ValueError) as error:
             what = "Spark Connect server" if self.is_connect else "Spark master"
-            text = (
-                f"no {what} answers at {self.url} ({error}): start it, or name another by --master"
-            )
-            raise LaboratoryError(text) from error
+            text = f"no {what} answers at {self.shown} ({error}): start it, or name another by --master"
+            raise LaboratoryError(self.hide(text)) from error
 
 
 def choose_master(
@@ -378,7 +394,7 @@ def _remote_session(master: Master, log: Path) -> Iterator[Any]:
         for name, value in SQL_SETTINGS.items():
             session.conf.set(name, value)
     except Exception as error:
-        text = f"no session at {master.url}: {explain(error)}; see {log}"
+        text = f"no session at {master.shown}: {explain(error, master.hide)}; see {log}"
         raise LaboratoryError(text) from error
     try:
         yield session
@@ -410,9 +426,14 @@ CAUSES: Final = (
 LONGEST_CAUSE: Final = 200
 
 
-def explain(error: BaseException) -> str:
-    """Return one line that says what went wrong and, where it is known, what to do."""
-    text = str(error)
+def explain(error: BaseException, hide: Callable[[str], str] = str) -> str:
+    """Return one line that says what went wrong and, where it is known, what to do.
+
+    Args:
+        error: What was raised.
+        hide: Takes secrets out of a text.
+    """
+    text = hide(str(error))
     for pattern, meaning in CAUSES:
         found = re.search(pattern, text)
         if found:

@@ -61,6 +61,12 @@ def folder_of(out: Path, key: str) -> Path:
     return out / FOLDER / f"{PARTITION}={key}"
 
 
+def literal(path: Path) -> str:
+    """Return a path as Spark takes it where it is not to be a pattern, on the machines' own file system."""
+    text = "".join(f"\\{sign}" if sign in "\\{}[]*?" else sign for sign in str(path))
+    return f"file://{text}"
+
+
 def clear(out: Path, keep: Iterable[str]) -> None:
     """Remove all results but those of the cells with these keys, and whatever an interrupted run left behind."""
     results = out / FOLDER

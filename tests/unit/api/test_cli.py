@@ -97,6 +97,8 @@ def test_a_mistyped_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]
             "channel 'room' is closed; create it again",
         ),
         (OSError(28, "No space left on device"), FAILED, "No space left on device"),
+        (OSError(30, "Read-only file system", "/a b"), FAILED, "/a b: Read-only file system"),
+        (OSError(9, "Bad file descriptor", 7), FAILED, "Bad file descriptor"),
         (OSError("odd"), FAILED, "odd"),
         (typer.BadParameter("must be even"), MISUSED, "Invalid value: must be even"),
     ],

@@ -212,6 +212,17 @@ def test_a_folder_with_results_is_left_alone(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").read_text() == before
 
 
+def test_what_was_interrupted_can_be_done_again(url: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = run(url, None, out)
+    (out / manifests.FILE).unlink()
+    (cell,) = first.grid.cells
+    (folder_of(out, cell.key) / "_part-7.unfinished").touch()
+    again = run(url, None, out)
+    assert again.manifest.digest == first.manifest.digest
+    assert [path.name for path in folder_of(out, cell.key).iterdir()] == ["part-00000.parquet"]
+
+
 async def test_databases_that_cannot_be_analyzed(url: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "there is no such file" in refusal(f"sqlite:///{tmp_path}/no.db", None, out)

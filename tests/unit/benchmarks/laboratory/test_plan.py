@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.laboratory import plan
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.plan import (
     LONGEST_TASK_SECONDS,
+    MEASURED_ALIKE,
+    MOST_CELLS,
     MOST_TASKS,
     WAVE_SECONDS,
     Mix,
     channels_by_key,
     cost_of,
+    costs_of,
     tasks_of,
     waves_of,
 )
-from tests.support.laboratory import SEED, tiny
+from tests.support.laboratory import SCENARIO, SEED, tiny
 
 COUNTS = st.lists(st.integers(0, 40), max_size=12)
 
@@ -101,6 +106,54 @@ def test_cells_of_equal_parameters_are_played_once() -> None:
     twin = Cell(name="twin", scenario=cell.scenario, max_channels=3)
     assert channels_by_key([twin, cell], 10) == {cell.key: 10}
     assert channels_by_key([twin], 10) == {cell.key: 3}
+
+
+def test_a_wave_is_not_of_too_many_cells() -> None:
+    work = [(tiny(1).cells[0], 1, 0.0)] * (2 * MOST_CELLS + 1)
+    assert [len(wave.cells) for wave in waves_of(work, 2)] == [MOST_CELLS, MOST_CELLS, 1]
+
+
+def sized(*sizes: int) -> list[Cell]:
+    return [
+        Cell(name=str(number), scenario=replace(SCENARIO, participants=size))
+        for number, size in enumerate(sizes)
+    ]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the names of the cells that are measured, each of which takes three seconds."""
+    names: list[str] = []
+
+    def cost(cell: Cell, seed: int) -> float:
+        names.append(cell.name)
+        return float(cell.scenario.participants)
+
+    monkeypatch.setattr(plan, "cost_of", cost)
+    return names
+
+
+def test_measuring_ends_soon_and_the_rest_is_guessed(measured: list[str]) -> None:
+    told: list[tuple[int, int]] = []
+    cells = sized(20, 2, 3, 6)
+    costs = costs_of(
+        cells, SEED, lambda *given: told.append(given), clock=lambda: 3.0 * len(measured)
+    )
+    assert measured == ["1", "2"]
+    assert costs == [3 * (20 / 3) ** 2, 2, 3, 12]
+    assert told == [(number, 4) for number in range(5)]
+
+
+def test_what_is_known_is_not_measured(measured: list[str]) -> None:
+    (other,) = sized(2)
+    costs = costs_of(sized(2, 3), SEED, lambda *given: None, [(other, 7.0)], lambda: 0.0)
+    assert (measured, costs) == (["1"], [7.0, 3.0])
+    assert costs_of([], SEED, lambda *given: None) == []
+
+
+def test_some_of_many_alike_are_measured(measured: list[str]) -> None:
+    costs_of(sized(*[2] * 30), SEED, lambda *given: None, clock=lambda: 0.0)
+    assert len(measured) == MEASURED_ALIKE
 
 
 def test_the_cost_is_that_of_a_channel() -> None:

@@ -30,6 +30,19 @@ def test_plain_lines_come_now_and_then() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+def test_measuring_is_shown(terminal: bool) -> None:
+    text = StringIO()
+    shown = progress_on(Console(file=text, force_terminal=terminal, width=120))
+    shown.measure(0, 0)
+    assert text.getvalue() == ""
+    shown.measure(0, 1_300)
+    shown.measure(1, 1_300)
+    shown.end()
+    assert "measuring what cells cost: 0 of 1,300" in text.getvalue()
+    assert text.getvalue().count("\n") == 1 or terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
 def test_a_terminal_gets_a_bar(terminal: bool) -> None:
     text = StringIO()
     shown = progress_on(Console(file=text, force_terminal=terminal, width=120))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.grids import Grid, read_grid
-from benchmarks.laboratory.manifest import Manifest, described, versions
+from benchmarks.laboratory.manifest import Finished, Manifest, described, read, versions
 from benchmarks.laboratory.replay import cells_of, replay, stored_digest
 from benchmarks.laboratory.results import batch_of
 from benchmarks.laboratory.storage import folder_of, writing
@@ -83,6 +83,22 @@ def test_a_row_that_is_not_there_is_not_compared(out: Path) -> None:
     assert found.verdict == "not compared: this run has no row of it yet"
     assert not found.differs
     assert stored_digest(out, GRID.cells[0], 9) is None
+
+
+def test_a_damaged_row_is_one_line(out: Path) -> None:
+    (file,) = folder_of(out, GRID.cells[0].key).iterdir()
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(LaboratoryError, match="cannot be read; remove that folder, run again"):
+        replay(out, "0", 0)
+
+
+def test_a_lost_row_of_a_finished_cell_is_told(out: Path) -> None:
+    manifest = read(out)
+    manifest.finished[GRID.cells[1].key] = Finished(
+        channels=4, problems=0, digest_high=0, digest_low=0, cpu_seconds=0
+    )
+    manifest.write(out)
+    assert replay(out, "1", 0).verdict.startswith("not compared: the row is not there any more")
 
 
 def test_a_channel_that_cannot_be_played_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,30 @@ def test_a_run_is_finished_once(tmp_path: Path) -> None:
     assert play(tmp_path, engine).digest == first.digest == read(tmp_path).digest
 
 
+@pytest.mark.parametrize("damage", ["folder", "rows", "torn", "digest"])
+def test_damaged_results_are_played_again(tmp_path: Path, damage: str) -> None:
+    whole = play(tmp_path).digest
+    key = tiny().cells[1].key
+    folder = storage.folder_of(tmp_path, key)
+    (file,) = folder.iterdir()
+    if damage == "folder":
+        shutil.rmtree(folder)
+    elif damage == "rows":
+        file.unlink()
+    elif damage == "torn":
+        file.write_bytes(file.read_bytes()[:-9])
+    else:
+        manifest = read(tmp_path)
+        manifest.finished[key].digest_low ^= 1
+        manifest.write(tmp_path)
+    lines: list[str] = []
+    assert play(tmp_path, tell=Plain(lines.append)).digest == whole
+    assert (
+        lines[0] == f"results of cell {key} are missing or not what was written; it is played again"
+    )
+    assert storage.sums_of(tmp_path, key).rows == 12
+
+
 @pytest.mark.parametrize(
     "more",
     [{"seed": 8}, {"channels": 13}, {"grid": tiny(2)}, {"grid": grid_of(*tiny().cells[::-1])}],
@@ -96,6 +121,7 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").touch()
     with pytest.raises(LaboratoryError, match="is not empty and holds no run"):
         play(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_a_folder_takes_one_run_at_a_time(tmp_path: Path) -> None:
@@ -127,6 +153,15 @@ def test_problems_are_told_with_the_command_that_plays_one_again(tmp_path: Path)
         "3 channels could not be played, first 3 of loss 0 (ValueError: odd): "
         f"reliable-channel simulate replay --out {tmp_path} --scenario {key} --channel 3"
     )
+
+
+def test_the_number_of_pieces_does_not_make_one_wave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.laboratory.plan.WAVE_SECONDS", 0.001)
+    lines: list[str] = []
+    play(tmp_path, tell=Plain(lines.append))  # of one piece
+    assert lines[:2] == ["measuring what cells cost: 0 of 3", "29 channels, waves: 3, fake"]
 
 
 def test_cells_of_equal_parameters_share_their_results(tmp_path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
-import pytest
 
 from benchmarks.laboratory.results import SCHEMA
-from benchmarks.laboratory.spark_engine import SQL_SCHEMA, literal, player
+from benchmarks.laboratory.spark_engine import SQL_SCHEMA, player
 from benchmarks.laboratory.trial import run_trial
 from tests.support.laboratory import SEED, tiny
 
@@ -26,10 +23,3 @@ def test_a_worker_plays_the_numbers_it_is_given() -> None:
 def test_sql_has_the_columns_in_their_order() -> None:
     names = [part.split()[0] for part in SQL_SCHEMA.split(", ")]
     assert names == SCHEMA.names
-
-
-@pytest.mark.parametrize(
-    ("path", "text"), [("/a b", "file:///a b"), ("/[x]{y}*", "file:///\\[x\\]\\{y\\}\\*")]
-)
-def test_a_path_is_no_pattern(path: str, text: str) -> None:
-    assert literal(Path(path)) == text

@@ -108,6 +108,34 @@ def test_a_master_that_is_not_there_is_named(url: str, what: str) -> None:
     Master("yarn").check()
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sc://a:1/;token=geheim;use_ssl=true", "sc://a:1"),
+        ("sc://a:1;token=geheim", "sc://a:1"),
+        ("sc://me:geheim@a:1/", "sc://a:1"),
+        ("spark://a:1,b:2", "spark://a:1,b:2"),
+        ("local[2]", "local[2]"),
+        ("yarn", "yarn"),
+    ],
+)
+def test_a_token_is_not_shown(url: str, shown: str) -> None:
+    master = Master(url)
+    assert master.shown == shown
+    assert master.hide(f"cannot reach {url}!") == f"cannot reach {shown}!"
+    assert "geheim" not in repr(master)
+
+
+def test_a_token_is_in_no_error() -> None:
+    master = Master("sc://127.0.0.1:1/;token=ge%20heim")
+    error = RuntimeError("z" * 190 + " x-token: ge heim")
+    assert "ge" not in explain(error, master.hide)
+    for url in (f"sc://127.0.0.1:{free_port()}/;token=geheim", "sc://127.0.0.1:1;token=geheim"):
+        with pytest.raises(LaboratoryError, match=r"no Spark Connect server answers") as told:
+            Master(url).check()
+        assert "geheim" not in str(told.value)
+
+
 def test_loggers_speak_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = logging.getLogger()
     place = "/packages/py4j/clientserver.py"

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.laboratory import storage
 from benchmarks.laboratory.errors import LaboratoryError
 from benchmarks.laboratory.results import Trial, batch_of
-from benchmarks.laboratory.storage import clear, folder_of, sums_of, writing
+from benchmarks.laboratory.storage import clear, folder_of, literal, sums_of, writing
 
 
 def trial(key: str, channel: int, problem: str = "") -> Trial:
@@ -88,3 +88,10 @@ def test_the_first_problem_is_found(tmp_path: Path) -> None:
     assert storage.first_problem(tmp_path, "aa") == (1, "early")
     write(tmp_path, [trial("aa", 0)])
     assert storage.first_problem(tmp_path, "aa") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("/a b", "file:///a b"), ("/[x]{y}*", "file:///\\[x\\]\\{y\\}\\*")]
+)
+def test_a_path_is_no_pattern(path: str, text: str) -> None:
+    assert literal(Path(path)) == text
