@@ -73,7 +73,7 @@ coverage: $(VENV)/.installed-tests ## all tests but the slow ones, with branch c
 	$(PY) -m coverage run -m pytest -m "not slow"
 	$(PY) -m coverage report
 
-bench: $(VENV)/.installed-tests ## speed, printed as tables: what takes seconds (BENCH="saving sync": what takes minutes)
+bench: $(VENV)/.installed-tests ## speed beside peers: what takes seconds (BENCH="peer growth --json a.json": more)
 	@$(PIP) install --only-binary zfec --editable ".[bench]" || echo "note: no wheel of zfec here; the comparison with it is left out"
 	$(PY) -m benchmarks $(BENCH)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,6 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine, make_url
 
-from benchmarks.rounds import Ratio, ratio
 from messaging_adapter import NodeConfig, create_node
 from persistence.postgresql import PostgresqlBackend
 from persistence.sql import BUSY_TIMEOUT_MS, SqlStore
@@ -100,31 +98,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Medians over the rounds of one load; rates are messages a second.
+    """The rounds of one load.
 
     Attributes:
         load: How it was sent.
-        batch: Messages in a commit, the mean.
-        bare_rate: Of the bare database.
-        kept_rate: Of sends that returned.
-        published_rate: Of messages that were published, too.
-        kept_share: Of the bare rate, by wall time.
-        published_share: Of the bare rate, by wall time.
-        bare_cpu: CPU seconds a message.
-        kept_cpu: CPU seconds a message.
-        published_cpu: CPU seconds a message.
+        runs: Of the channel.
+        bare: Of the bare database, in the same rounds.
     """
 
     load: Load
-    batch: float
-    bare_rate: float
-    kept_rate: float
-    published_rate: float
-    kept_share: Ratio
-    published_share: Ratio
-    bare_cpu: float
-    kept_cpu: float
-    published_cpu: float
+    runs: tuple[Run, ...]
+    bare: tuple[Spent, ...]
 
 
 class Stopwatch:
@@ -309,27 +293,7 @@ def compare(loads: Iterable[Load], rounds: int, server: str = "") -> list[Compar
             if number:
                 taken.runs.append(run)
                 taken.bare.append(bare)
-    return [comparison(load, taken) for load, taken in found.items()]
-
-
-def comparison(load: Load, taken: Rounds) -> Comparison:
-    """Return the medians of a load."""
-    bare = [spent.wall for spent in taken.bare]
-    kept = [run.kept.wall for run in taken.runs]
-    published = [run.published.wall for run in taken.runs]
-    messages = load.messages
-    return Comparison(
-        load=load,
-        batch=statistics.mean(size for run in taken.runs for size in run.batches),
-        bare_rate=messages / statistics.median(bare),
-        kept_rate=messages / statistics.median(kept),
-        published_rate=messages / statistics.median(published),
-        kept_share=ratio(kept, bare),
-        published_share=ratio(published, bare),
-        bare_cpu=statistics.median(spent.cpu for spent in taken.bare) / messages,
-        kept_cpu=statistics.median(run.kept.cpu for run in taken.runs) / messages,
-        published_cpu=statistics.median(run.published.cpu for run in taken.runs) / messages,
-    )
+    return [Comparison(load, tuple(taken.runs), tuple(taken.bare)) for load, taken in found.items()]
 
 
 def rows_of_a_send(load: Load) -> dict[str, float]:

@@ -19,9 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from benchmarks.figures import Figure, Part, Table, figure
 from benchmarks.laboratory.cell import Cell
 from benchmarks.laboratory.plan import Wave, cost_of, waves_of
-from benchmarks.laboratory.process_engine import ProcessEngine
+from benchmarks.laboratory.process_engine import ProcessEngine, cores_here
 from benchmarks.laboratory.run import Engine
 from benchmarks.laboratory.spark_engine import SparkEngine
 from benchmarks.laboratory.spark_session import Master
@@ -172,3 +173,35 @@ def _peak(name: str, channels: int, cores: int) -> int:
             play(engine, wave, Path(text))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def figures(found: Comparison, channels: int, cores: int) -> Iterator[Figure]:
+    """Give what each engine took, Spark beside the pool of processes."""
+    pool = found.plays["process"]
+    for name, plays in found.plays.items():
+        others = [] if plays is pool else pool
+        peer = "process" if others else ""
+        yield figure(f"{name}: start", "s", [found.starts[name]], better="less")
+        for part in ("wall", "cpu"):
+            yield figure(
+                f"{name}: {part}",
+                "s",
+                [getattr(play, part) for play in plays],
+                better="less",
+                peer=peer,
+                theirs=[getattr(play, part) for play in others],
+            )
+        rates = [channels / max(play.cpu, 1e-9) for play in plays]
+        yield figure(f"{name}: channels", "a CPU second", rates)
+        for size in MEMORY_CHANNELS:
+            peak = peak_of_parent(name, size, cores) / 1e6
+            label = f"{name}: most memory of the parent, {size:,} channels"
+            yield figure(label, "MB", [peak], better="less")
+
+
+def tables() -> Iterator[Part]:
+    """Measure both engines, and the plain trial."""
+    cores = cores_here()
+    found = tuple(figures(compare(CHANNELS, ROUNDS, cores), CHANNELS, cores))
+    plain = figure("plain trial: channels", "a CPU second", [rate()])
+    yield Table(f"{CHANNELS:,} channels of two participants, {cores} cores", (*found, plain))

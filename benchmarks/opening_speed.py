@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -198,22 +197,3 @@ def measure_sends(stores: dict[int, Path], load: Load, rounds: int) -> dict[int,
             for left in path.parent.glob(f"{copy.name}*"):
                 left.unlink()
     return found
-
-
-def middle(openings: Sequence[Opening]) -> Opening:
-    """Return the medians of openings of one size."""
-    return Opening(
-        openings[0].entries,
-        statistics.median(item.store for item in openings),
-        statistics.median(item.rows for item in openings),
-        statistics.median(item.machine for item in openings),
-    )
-
-
-def spread(values: Sequence[float], scale: float = 1) -> str:
-    """Return the median and the range of seconds, or of parts of them."""
-    low, median, high = (
-        f"{value * scale:,.{0 if scale > 1 else 2}f}"
-        for value in (min(values), statistics.median(values), max(values))
-    )
-    return f"{median} ({low}–{high})"

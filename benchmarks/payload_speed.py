@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.rounds import Ratio, rate, ratio
+from benchmarks.figures import MILLION, Figure, Part, Table, rate_figure
 from messaging_adapter import NodeConfig, create_node
 from reliable_channel import (
     AesGcmEncryption,
@@ -60,23 +60,26 @@ PASSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What one size of filter reached.
+    """What one size of filter reached, CPU seconds of each round.
 
     Attributes:
         bloom_capacity: Of the filter.
         segments: What the payload is cut into.
-        passes: MB/s of each pass of the floor, by name.
-        floor_rate: MB/s of all of them together.
-        rate: MB/s all the way.
-        share: Of the floor's rate.
+        octets: Bytes of the payload.
+        passes: Of each pass of the floor, by name.
+        pipeline: All the way.
     """
 
     bloom_capacity: int
     segments: int
-    passes: dict[str, float]
-    floor_rate: float
-    rate: float
-    share: Ratio
+    octets: int
+    passes: dict[str, list[float]]
+    pipeline: list[float]
+
+    @property
+    def floor(self) -> list[float]:
+        """All passes together."""
+        return [sum(found) for found in zip(*self.passes.values(), strict=True)]
 
 
 class Floor:
@@ -186,15 +189,42 @@ async def measure(bloom_capacity: int, octets: int = OCTETS, rounds: int = ROUND
             if number:
                 passes.append(found)
                 pipeline.append(seconds)
-    whole = [sum(found) for found in passes]
     return Speed(
         bloom_capacity=bloom_capacity,
         segments=segments,
+        octets=octets,
         passes={
-            name: rate(octets, list(found))
-            for name, found in zip(PASSES, zip(*passes, strict=True), strict=True)
+            name: list(found) for name, found in zip(PASSES, zip(*passes, strict=True), strict=True)
         },
-        floor_rate=rate(octets, whole),
-        rate=rate(octets, pipeline),
-        share=ratio(pipeline, whole),
+        pipeline=pipeline,
+    )
+
+
+def figures(speed: Speed) -> Iterator[Figure]:
+    """Give what one size of filter reached, and each pass of the floor."""
+    name = f"filter for {speed.bloom_capacity:,}, {speed.segments} segments"
+    unit, amount = "MB a CPU second", speed.octets / MILLION
+    yield rate_figure(
+        f"{name}: all the way",
+        unit,
+        amount,
+        speed.pipeline,
+        peer="all passes",
+        peer_seconds=speed.floor,
+    )
+    for work, seconds in speed.passes.items():
+        yield rate_figure(f"{name}: {work}", unit, amount, seconds)
+
+
+def tables() -> Iterator[Part]:
+    """Measure each size of filter."""
+    found = [
+        item
+        for capacity in BLOOM_CAPACITIES
+        for item in figures(asyncio.run(measure(capacity, OCTETS, ROUNDS)))
+    ]
+    yield Table(
+        f"{OCTETS / MILLION:g} MB all the way, beside the passes that nobody can leave out",
+        tuple(found),
+        tuple(f"{name}: {why}" for name, why in PASSES.items()),
     )

@@ -12,17 +12,22 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from benchmarks import machine_speed
-from reliable_channel.config import SdsConfig
-from reliable_channel.core.effects import Effects
-from reliable_channel.events import MessageReceivedEvent
+from benchmarks.figures import Figure, Part, Table, figure
+from benchmarks.machine_speed import (
+    PAYLOAD_BYTES,
+    RATE,
+    Exchange,
+    Turn,
+    receptions,
+    sends,
+    turn_sizes,
+)
 
 PROGRAM: Final = Path(__file__).parent / "peers" / "sds_speed.mjs"
 
@@ -33,41 +38,23 @@ INSTALL_PEER: Final = (
     "note: needs Node.js 18 or later and the packages that `make interop` installs"
 )
 
-MESSAGES: Final = 10_000
+PEER: Final = "@waku/sds"
+SIZES: Final = (2_000, 10_000)
 TURN: Final = 500
-PAYLOAD_BYTES: Final = 1024
+
+NO_LARGER: Final = (
+    "100,000 messages are not measured: what a message costs the peer grows with those before it"
+)
 SYNC_EVERY: Final = 10
 """The peer's receiver acknowledges once in so many messages; ours when it is due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What some messages in a row took, CPU seconds."""
-
-    messages: int
-    send: float
-    receive: float
-
-
-@dataclass(frozen=True, slots=True)
 class Duel:
-    """Both, turn by turn."""
+    """Both, turn by turn; the peer's turns have no acknowledgements that were timed."""
 
     ours: tuple[Turn, ...]
     theirs: tuple[Turn, ...]
-
-    def times(self, name: str, *, turns: slice = slice(None)) -> float:
-        """Return how many times as fast we are in some turns, by default in all of them.
-
-        Args:
-            name: ``send`` or ``receive``.
-            turns: Which.
-        """
-        ours, theirs = (
-            float(sum(getattr(turn, name) for turn in side[turns]))
-            for side in (self.ours, self.theirs)
-        )
-        return theirs / max(ours, 1e-9)
 
 
 class Peer:
@@ -110,66 +97,7 @@ class Peer:
         if found.get("delivered") != self.sent:
             text = f"@waku/sds delivered {found.get('delivered')} of {self.sent} messages"
             raise RuntimeError(text)
-        return Turn(messages, found["send"], found["receive"])
-
-
-class Ours:
-    """The same with our machines, in this process; whoever calls carries the effects out."""
-
-    def __init__(self) -> None:
-        config = SdsConfig(max_outgoing_messages=1 << 20, max_in_flight=1024)
-        self.sender = machine_speed.machine("alice", config)
-        self.receiver = machine_speed.machine("bob", config)
-        self.sent = 0
-        self.delivered = 0
-
-    def turn(self, messages: int) -> Turn:
-        """Send and receive.
-
-        Raises:
-            RuntimeError: Not all was delivered.
-        """
-        seconds = {"send": 0.0, "receive": 0.0}
-        for _ in range(messages):
-            self._message(seconds)
-        if self.delivered != self.sent:
-            text = f"{self.delivered} of {self.sent} messages delivered"
-            raise RuntimeError(text)
-        return Turn(messages, seconds["send"], seconds["receive"])
-
-    def _message(self, seconds: dict[str, float]) -> None:
-        now = machine_speed.START_NS + self.sent * machine_speed.MESSAGE_DISTANCE_NS
-        payload = self.sent.to_bytes(8, "big") * (PAYLOAD_BYTES // 8)
-        self.sent += 1
-        began = time.process_time()
-        _, effects = self.sender.send(payload, now)
-        for publish in effects.publishes:
-            self.sender.published(publish.segment_id, machine_speed.HASH, now)
-        seconds["send"] += time.process_time() - began
-        began = time.process_time()
-        answers: list[Effects] = [
-            self.receiver.receive(publish.data, machine_speed.HASH, now)
-            for publish in effects.publishes
-        ]
-        seconds["receive"] += time.process_time() - began
-        for answer in (*answers, *machine_speed.turn(self.receiver, now)):
-            self.delivered += sum(
-                isinstance(event, MessageReceivedEvent) for event in answer.events
-            )
-            for publish in answer.publishes:
-                self.receiver.published(publish.segment_id, machine_speed.HASH, now)
-                self.sender.receive(publish.data, machine_speed.HASH, now)
-
-
-def rate(turns: Sequence[Turn], name: str) -> float:
-    """Return the messages a CPU second of some turns.
-
-    Args:
-        turns: Of one side.
-        name: ``send`` or ``receive``.
-    """
-    seconds = float(sum(getattr(turn, name) for turn in turns))
-    return sum(turn.messages for turn in turns) / max(seconds, 1e-9)
+        return Turn(messages, messages, 0, found["send"], found["receive"])
 
 
 def peer_program() -> str | None:
@@ -178,15 +106,52 @@ def peer_program() -> str | None:
     return node if node is not None and (PACKAGE / "package.json").is_file() else None
 
 
-def duel(node: str, messages: int = MESSAGES, turn: int = TURN) -> Duel:
+def duel(node: str, messages: int, turn: int = TURN) -> Duel:
     """Let both send and receive so many messages, in turns."""
     ours, theirs = zip(*_turns(node, messages, turn), strict=True)
     return Duel(ours, theirs)
 
 
 def _turns(node: str, messages: int, turn: int) -> Iterator[tuple[Turn, Turn]]:
-    mine = Ours()
+    mine = Exchange()
     with Peer(node) as peer:
-        for start in range(0, messages, turn):
-            count = min(turn, messages - start)
+        for count in turn_sizes(messages, turn):
             yield mine.turn(count), peer.turn(count)
+
+
+def together(turns: Sequence[Turn]) -> Turn:
+    """Return turns as one."""
+    return Turn(
+        *(
+            sum(getattr(item, name) for item in turns)
+            for name in ("messages", "receptions", "acknowledged", "send", "receive")
+        )
+    )
+
+
+def figures(messages: int, found: Duel) -> Iterator[Figure]:
+    """Give what one number of messages reached: all turns together, and turn by turn."""
+    whole = Duel((together(found.ours),), (together(found.theirs),))
+    for name, of in (("send", sends), ("receive with delivery", receptions)):
+        for part, sides in (("all together", whole), ("turn by turn", found)):
+            yield figure(
+                f"{messages:,} messages: {name}, {part}",
+                RATE,
+                of(sides.ours),
+                peer=PEER,
+                theirs=of(sides.theirs),
+            )
+
+
+def tables() -> Iterator[Part]:
+    """Measure all sizes beside the peer, where it is there."""
+    node = peer_program()
+    if node is None:
+        yield INSTALL_PEER
+        return
+    found = [item for size in SIZES for item in figures(size, duel(node, size))]
+    yield Table(
+        "1 KiB beside @waku/sds, default bloom filter, causal history 2",
+        tuple(found),
+        (f"turns of {TURN} messages, each side in a process of its own, CPU seconds", NO_LARGER),
+    )

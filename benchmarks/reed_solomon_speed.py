@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import reedsolo
 
-from benchmarks.rounds import Ratio, Work, rate, ratio, seconds_of, timed
+from benchmarks.figures import MILLION, Figure, Part, Table, figure, rate_figure
+from benchmarks.rounds import Work, rate, seconds_of, timed
 from reliable_channel.core.assembly import assemble
 from reliable_channel.core.payload import IncomingPayload, SetKey
 from reliable_channel.core.reed_solomon import encode_parity, recover
+from reliable_channel.core.reed_solomon.coding import MAX_SHARDS
 from reliable_channel.core.segmentation import PARITY_CODES
 from reliable_channel.core.wire import SegmentMessage
 
@@ -81,15 +83,13 @@ class Speed:
     Attributes:
         shape: What was coded.
         operation: ``encode`` or ``decode``.
-        rates: MB/s of payload by who did it: a code of ours, ``zfec``; without ``zfec`` where it is not installed.
-        ratios: How many times as fast as ``zfec`` our codes are; empty without it.
+        seconds: CPU seconds of each round by who did it: a code of ours, ``zfec`` where it is installed.
         library_rate: MB/s of the library, column by column, extrapolated from a few columns.
     """
 
     shape: Shape
     operation: str
-    rates: dict[str, float]
-    ratios: dict[str, Ratio]
+    seconds: dict[str, list[float]]
     library_rate: float
 
 
@@ -208,16 +208,12 @@ def measure(
     for operation in ("encode", "decode"):
         works = {name: of[operation] for name, of in takers.items()}
         seconds = timed(works, rounds, least_seconds)
-        octets = shape.data * shape.size
         slice_seconds = seconds_of(library[operation], 1)
         speeds.append(
             Speed(
                 shape=shape,
                 operation=operation,
-                rates={name: rate(octets, found) for name, found in seconds.items()},
-                ratios={
-                    code: ratio(seconds[code], seconds[PEER]) for code in CODES if PEER in seconds
-                },
+                seconds=seconds,
                 library_rate=rate(sum(map(len, part)), [slice_seconds]),
             )
         )
@@ -258,3 +254,52 @@ def harm_seconds(shape: Shape, code: str, *, length: int) -> float:
         text = f"{payload.failures} assemblies were tried and made {made!r:.20}"
         raise RuntimeError(text)
     return seconds
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+def figures(speed: Speed) -> Iterator[Figure]:
+    """Give what each code of ours reached beside ``zfec``, and the library."""
+    name = f"{speed.shape} {speed.operation}"
+    unit, octets = "MB a CPU second", speed.shape.data * speed.shape.size
+    for code in CODES:
+        yield rate_figure(
+            f"{name}: {code}",
+            unit,
+            octets / MILLION,
+            speed.seconds[code],
+            peer=PEER,
+            peer_seconds=speed.seconds.get(PEER, ()),
+        )
+    yield figure(f"{name}: library by column", unit, [speed.library_rate], better="neither")
+
+
+def tables() -> Iterator[Part]:
+    """Measure all shapes."""
+    peer = peer_library()
+    speeds = [speed for shape in SHAPES for speed in measure(shape, peer=peer)]
+    notes = [
+        "data shards, parity shards, bytes of each",
+        f"the library is extrapolated from {COLUMNS} columns",
+    ]
+    if peer is None:
+        notes.append(INSTALL_PEER)
+    found = [item for speed in speeds for item in figures(speed)]
+    yield Table("Reed-Solomon, payload, beside zfec", tuple(found), tuple(notes))
+
+
+def harm_tables() -> Iterator[Part]:
+    """Measure what one received segment can cost."""
+    found = []
+    for shape in HOSTILE_SHAPES:
+        for code in CODES:
+            if shape.data + shape.parity <= MAX_SHARDS[code]:
+                harm = measure_harm(shape, code)
+                for name, seconds in (
+                    ("with a length", harm.seconds),
+                    ("without", harm.unsized_seconds),
+                ):
+                    label = f"{shape} {code}: {name}"
+                    found.append(figure(label, "CPU seconds", [seconds], better="less"))
+    yield Table("A segment that completes a set which makes nothing", tuple(found))

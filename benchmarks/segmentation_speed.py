@@ -7,10 +7,12 @@ it. Message ids are not counted; they are of the messages, not of the segments. 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.rounds import Ratio, Work, rate, ratio, timed
+from benchmarks.figures import MILLION, Figure, Part, Table, rate_figure
+from benchmarks.rounds import Work, timed
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.assembly import assemble
 from reliable_channel.core.hashing import keccak256
@@ -22,7 +24,7 @@ from reliable_channel.core.wire import SegmentMessage
 MIB: Final = 1 << 20
 SIZES: Final = (1 * MIB, 10 * MIB, 20 * MIB)
 
-HASH: Final = "hash"
+HASH: Final = "keccak-256"
 WORKS: Final = ("split", "split with parity", "reassembly", "reassembly with loss")
 
 ROUNDS: Final = 7
@@ -38,15 +40,13 @@ class Speed:
         octets: Bytes of the payload.
         data_count: Data segments it makes.
         parity_count: Parity segments it makes with parity.
-        rates: MB/s of payload: of the hash alone and of each work.
-        shares: Of the hash's rate, for each work.
+        seconds: CPU seconds of each round: of the hash alone and of each work.
     """
 
     octets: int
     data_count: int
     parity_count: int
-    rates: dict[str, float]
-    shares: dict[str, Ratio]
+    seconds: dict[str, list[float]]
 
 
 def segmenter(*, parity: bool) -> Segmenter:
@@ -107,11 +107,23 @@ def measure(octets: int, rounds: int = ROUNDS, least_seconds: float = LEAST_SECO
         "reassembly": lambda: reassemble(contents),
         "reassembly with loss": lambda: reassemble(lossy),
     }
-    seconds = timed(works, rounds, least_seconds)
-    return Speed(
-        octets=octets,
-        data_count=len(data),
-        parity_count=len(parity),
-        rates={name: rate(octets, found) for name, found in seconds.items()},
-        shares={name: ratio(seconds[name], seconds[HASH]) for name in WORKS},
-    )
+    return Speed(octets, len(data), len(parity), timed(works, rounds, least_seconds))
+
+
+def figures(speed: Speed) -> Iterator[Figure]:
+    """Give what one payload size reached, each work beside the hash."""
+    for work in WORKS:
+        yield rate_figure(
+            f"{speed.octets / MIB:g} MiB, {speed.data_count} + {speed.parity_count} segments: {work}",
+            "MB a CPU second",
+            speed.octets / MILLION,
+            speed.seconds[work],
+            peer=HASH,
+            peer_seconds=speed.seconds[HASH],
+        )
+
+
+def tables() -> Iterator[Part]:
+    """Measure all sizes."""
+    found = [item for size in SIZES for item in figures(measure(size))]
+    yield Table("Segmentation beside one keccak-256 of the payload", tuple(found))

@@ -17,7 +17,6 @@ import asyncio
 import base64
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -37,8 +36,8 @@ from api.service import Service
 from api.serving import Server, listening, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
+from benchmarks.figures import Figure, Part, Table, figure
 from benchmarks.http_load import Answers, Pool, connected, drive, get, post, quantile
-from benchmarks.rounds import Ratio, ratio
 
 PAYLOAD_BYTES: Final = 1_024
 MESSAGES: Final = 2_000
@@ -58,33 +57,38 @@ LATENCY_RATE: Final = 100
 LATENCY_SEC: Final = 20
 """How long they are posted."""
 
+EMPTY: Final = "empty handler"
+
 QUIET: Final = {"log_level": "error", "max_streams": 10}
 """Settings of all services: the lines of each request would be most of what is written."""
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """One round of requests to one server.
+
+    Attributes:
+        answers: What it answered.
+        cpu_seconds: CPU time of its process.
+    """
+
+    answers: Answers
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Medians over the rounds with so many connections; rates are requests a second.
+    """The rounds with so many connections.
 
     Attributes:
         connections: How many clients sent at once.
-        empty_rate: Of the empty handler.
-        accepted_rate: Of the service.
-        share: Of the empty handler's rate.
-        middle_ms: Half of the service's answers took no longer, milliseconds.
-        slow_ms: 99 of 100 of them took no longer.
-        empty_cpu_us: CPU time of the empty handler's process, microseconds a request.
-        accepted_cpu_us: Of the service's, until what was accepted is published.
+        ours: The service's.
+        empty: The empty handler's, in the same rounds.
     """
 
     connections: int
-    empty_rate: float
-    accepted_rate: float
-    share: Ratio
-    middle_ms: float
-    slow_ms: float
-    empty_cpu_us: float
-    accepted_cpu_us: float
+    ours: tuple[Load, ...]
+    empty: tuple[Load, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +106,6 @@ class Latency:
     middle_ms: float
     slow_ms: float
     worst_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One round of requests to one server.
-
-    Attributes:
-        answers: What it answered.
-        cpu_seconds: CPU time of its process.
-    """
-
-    answers: Answers
-    cpu_seconds: float
 
 
 # --- Servers, in processes of their own ------------------------------------------------------------
@@ -284,19 +275,7 @@ async def measure_acceptance(connections: int, rounds: int, messages: int) -> Ac
             if number:
                 ours.append(accepted)
                 empty.append(answered)
-    latencies = sorted(seconds for item in ours for seconds in item.answers.latencies)
-    return Acceptance(
-        connections=connections,
-        empty_rate=statistics.median(item.answers.rate for item in empty),
-        accepted_rate=statistics.median(item.answers.rate for item in ours),
-        share=ratio(
-            [item.answers.seconds for item in ours], [item.answers.seconds for item in empty]
-        ),
-        middle_ms=1e3 * quantile(latencies, 0.5),
-        slow_ms=1e3 * quantile(latencies, 0.99),
-        empty_cpu_us=1e6 * statistics.median(item.cpu_seconds for item in empty) / messages,
-        accepted_cpu_us=1e6 * statistics.median(item.cpu_seconds for item in ours) / messages,
-    )
+    return Acceptance(connections, tuple(ours), tuple(empty))
 
 
 async def load(
@@ -374,6 +353,55 @@ async def read_events(port: int, count: int, began: dict[int, float], took: list
             payload = base64.b64decode(json.loads(line[6:])["payload"])
             took.append(now - began[int.from_bytes(payload[:8], "big")])
     writer.close()
+
+
+# --- Figures -------------------------------------------------------------------------------------
+
+
+def figures(found: Acceptance) -> Iterator[Figure]:
+    """Give what the service reached with so many connections, beside the empty handler."""
+    name = f"{found.connections} connections"
+    yield figure(
+        f"{name}: accepted",
+        "a second",
+        [item.answers.rate for item in found.ours],
+        peer=EMPTY,
+        theirs=[item.answers.rate for item in found.empty],
+    )
+    yield figure(
+        f"{name}: CPU of the server",
+        "µs a request",
+        [cpu_us(item) for item in found.ours],
+        better="less",
+        peer=EMPTY,
+        theirs=[cpu_us(item) for item in found.empty],
+    )
+    for share, label in ((0.5, "half"), (0.99, "99 %")):
+        values = [1e3 * quantile(item.answers.latencies, share) for item in found.ours]
+        yield figure(f"{name}: answered, {label}", "ms", values, better="less")
+
+
+def cpu_us(item: Load) -> float:
+    """Return the CPU time of the server, microseconds a request."""
+    return 1e6 * item.cpu_seconds / len(item.answers.latencies)
+
+
+def tables() -> Iterator[Part]:
+    """Measure all numbers of connections, and the latency."""
+    found = [
+        item
+        for connections in CONNECTIONS
+        for item in figures(asyncio.run(measure_acceptance(connections, ROUNDS, MESSAGES)))
+    ]
+    note = "CPU: of the server's process, the service's until all is published"
+    yield Table("The service: sends of 1 KiB beside an empty handler", tuple(found), (note,))
+    latency = asyncio.run(measure_latency(LATENCY_RATE, LATENCY_SEC))
+    times = {"half": latency.middle_ms, "99 %": latency.slow_ms, "all": latency.worst_ms}
+    yield Table(
+        f"From POST to the event at the receiving service, {LATENCY_RATE} messages a second",
+        tuple(figure(name, "ms", [value], better="less") for name, value in times.items()),
+        (f"{latency.messages:,} messages",),
+    )
 
 
 def main(arguments: list[str]) -> None:

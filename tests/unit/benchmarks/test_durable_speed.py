@@ -66,11 +66,10 @@ def test_each_load_is_compared_in_each_round_but_the_first() -> None:
     found = durable_speed.compare(loads, rounds=2)
     assert [item.load for item in found] == list(loads)
     for item in found:
-        assert 1 <= item.batch <= item.load.writers
-        assert item.kept_share.low <= item.kept_share.median <= item.kept_share.high
-        assert item.published_share.median <= item.kept_share.high
-        assert item.published_rate > 0
-        assert item.bare_rate > 0
+        assert (len(item.runs), len(item.bare)) == (2, 2)
+        assert all(max(run.batches) <= item.load.writers for run in item.runs)
+        assert all(run.published.wall > 0 for run in item.runs)
+        assert all(spent.wall > 0 for spent in item.bare)
 
 
 def test_the_rows_of_a_send_are_counted() -> None:

@@ -33,13 +33,3 @@ def test_sends_go_through_a_copy(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.copy.db*"))
     opened = opening_speed.measure_openings(stores, rounds=1)
     assert [opened[size, "warm"][0].entries for size in SIZES] == list(SIZES)
-
-
-def test_the_middle_is_of_each_part() -> None:
-    openings = [opening_speed.Opening(5, *parts) for parts in ((1, 9, 2), (2, 8, 1), (3, 7, 9))]
-    assert opening_speed.middle(openings) == opening_speed.Opening(5, 2, 8, 2)
-
-
-def test_ranges_are_shown_in_their_unit() -> None:
-    assert opening_speed.spread([0.5, 0.25, 1]) == "0.50 (0.25–1.00)"
-    assert opening_speed.spread([0.0005, 0.002, 0.001], 1e6) == "1,000 (500–2,000)"

@@ -18,9 +18,14 @@ async def test_every_pass_is_measured_beside_the_pipeline() -> None:
     speed = await payload_speed.measure(BLOOM_CAPACITIES[1], OCTETS, rounds=2)
     assert speed.segments == 3
     assert list(speed.passes) == list(PASSES)
-    assert 0 < speed.floor_rate < min(speed.passes.values())
-    assert speed.rate > 0
-    assert 0 < speed.share.low <= speed.share.median <= speed.share.high
+    assert all(len(found) == 2 for found in (speed.pipeline, *speed.passes.values()))
+    assert speed.floor == [
+        sum(found[place] for found in speed.passes.values()) for place in range(2)
+    ]
+    whole, *passes = payload_speed.figures(speed)
+    assert whole.ratio is not None
+    assert 0 < whole.ratio.low <= whole.ratio.high
+    assert len(passes) == len(PASSES)
 
 
 async def test_the_floor_works_on_the_segments_that_the_channel_sends() -> None:

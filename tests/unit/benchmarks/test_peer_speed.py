@@ -1,27 +1,29 @@
-"""Both sides deliver what is measured, and a ratio is theirs over ours."""
+"""Both sides deliver what is measured, and a ratio is ours over theirs."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks import peer_speed
-from benchmarks.peer_speed import Duel, Turn
+from benchmarks.machine_speed import Turn
+from benchmarks.peer_speed import Duel
 
 
 def test_a_ratio_says_how_many_times_as_fast_we_are() -> None:
     duel = Duel(
-        ours=(Turn(10, 1.0, 2.0), Turn(10, 1.0, 1.0)),
-        theirs=(Turn(10, 3.0, 4.0), Turn(10, 7.0, 5.0)),
+        ours=(Turn(10, 10, 0, 1.0, 2.0), Turn(10, 10, 0, 1.0, 1.0)),
+        theirs=(Turn(10, 10, 0, 3.0, 4.0), Turn(10, 10, 0, 7.0, 5.0)),
     )
-    assert duel.times("send") == 5.0
-    assert duel.times("receive") == 3.0
-    assert duel.times("send", turns=slice(-1, None)) == 7.0
+    send, send_turns, receive, receive_turns = peer_speed.figures(20, duel)
+    ratios = [item.ratio for item in (send, receive, send_turns, receive_turns)]
+    assert [ratio and ratio.median for ratio in ratios] == [5.0, 3.0, 5.0, 3.5]
+    assert send_turns.ratio is not None
+    assert (send_turns.ratio.low, send_turns.ratio.high) == (3.0, 7.0)
 
 
-def test_our_side_delivers_every_message() -> None:
-    ours = peer_speed.Ours()
-    assert ours.turn(20).messages == 20
-    assert ours.delivered == 20
+def test_without_the_peer_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_speed, "peer_program", lambda: None)
+    assert list(peer_speed.tables()) == [peer_speed.INSTALL_PEER]
 
 
 @pytest.mark.real

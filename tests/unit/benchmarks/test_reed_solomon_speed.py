@@ -39,15 +39,37 @@ def test_both_operations_are_measured_beside_the_peer() -> None:
     speeds = reed_solomon_speed.measure(TINY, peer=peer, rounds=1, least_seconds=0, columns=2)
     assert [speed.operation for speed in speeds] == ["encode", "decode"]
     for speed in speeds:
-        assert set(speed.rates) == {"zfec", "reedsolo", "leopard"}
-        assert set(speed.ratios) == {"reedsolo", "leopard"}
-        assert min(*speed.rates.values(), speed.library_rate) > 0
+        assert set(speed.seconds) == {"zfec", "reedsolo", "leopard"}
+        assert speed.library_rate > 0
+        ours = list(reed_solomon_speed.figures(speed))
+        assert [item.ratio is not None for item in ours] == [True, True, False]
 
 
 def test_without_the_peer_there_are_no_ratios() -> None:
     speeds = reed_solomon_speed.measure(TINY, peer=None, rounds=1, least_seconds=0, columns=2)
-    assert all(set(speed.rates) == {"reedsolo", "leopard"} for speed in speeds)
-    assert all(not speed.ratios for speed in speeds)
+    assert all(set(speed.seconds) == {"reedsolo", "leopard"} for speed in speeds)
+    assert all(item.ratio is None for speed in speeds for item in reed_solomon_speed.figures(speed))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_table_says_how_to_get_a_peer_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    peer = SimpleNamespace(Encoder=FakePeer, Decoder=FakePeer) if is_there else None
+    monkeypatch.setattr(reed_solomon_speed, "peer_library", lambda: peer)
+    monkeypatch.setattr(reed_solomon_speed, "SHAPES", (TINY,))
+    (table,) = reed_solomon_speed.tables()
+    assert isinstance(table, reed_solomon_speed.Table)
+    assert len(table.figures) == 6
+    assert (reed_solomon_speed.INSTALL_PEER in table.notes) is not is_there
+
+
+def test_the_harm_table_leaves_out_what_a_code_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reed_solomon_speed, "HOSTILE_SHAPES", (Shape(128, 128, 64),))
+    (table,) = reed_solomon_speed.harm_tables()
+    assert isinstance(table, reed_solomon_speed.Table)
+    names = [item.name for item in table.figures]
+    assert [name.rpartition(" leopard: ")[2] for name in names] == ["with a length", "without"]
 
 
 def test_a_peer_that_gives_something_else_is_not_timed() -> None:

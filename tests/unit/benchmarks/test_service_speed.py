@@ -74,10 +74,25 @@ async def test_each_round_but_the_first_is_counted(monkeypatch: pytest.MonkeyPat
     assert [is_ours for _, is_ours in loads] == [True, False] * 2
     assert len({port for port, is_ours in loads if not is_ours}) == 1
     assert found.connections == 2
-    assert found.share.low == found.share.median == found.share.high
-    assert found.share.median == pytest.approx(found.accepted_rate / found.empty_rate)
-    assert 0 < found.middle_ms <= found.slow_ms
-    assert min(found.empty_cpu_us, found.accepted_cpu_us) > 0
+    assert (len(found.ours), len(found.empty)) == (1, 1)
+    accepted, cpu, half, slow = service_speed.figures(found)
+    assert accepted.ratio is not None
+    assert accepted.theirs is not None
+    assert accepted.ratio.median == pytest.approx(accepted.ours.median / accepted.theirs.median)
+    assert 0 < half.ours.median <= slow.ours.median
+    assert cpu.ours.median > 0
+
+
+def test_the_tables_have_all_connections_and_the_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_speed, "CONNECTIONS", (2,))
+    monkeypatch.setattr(service_speed, "ROUNDS", 1)
+    monkeypatch.setattr(service_speed, "MESSAGES", 10)
+    monkeypatch.setattr(service_speed, "LATENCY_SEC", 0.2)
+    accepted, latency = service_speed.tables()
+    assert isinstance(accepted, service_speed.Table)
+    assert isinstance(latency, service_speed.Table)
+    assert [item.name.split(":")[0] for item in accepted.figures] == ["2 connections"] * 4
+    assert latency.notes == ("20 messages",)
 
 
 async def test_each_message_is_measured_once_at_the_other_service() -> None:
