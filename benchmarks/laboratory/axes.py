@@ -197,18 +197,21 @@ class Series:
 
 
 def told_apart(cell: Shown) -> tuple[tuple[str, Label], ...]:
-    """Return the labels of a cell, with that of its bursts where only its scenario has them.
+    """Return the labels of a cell, with its bursts and its group where only its scenario has them.
 
-    Losses of either kind are places of one axis: without it they would look alike in all but the name of a label.
+    Sweeps of one grid may differ in these alone: without them their cells would look alike.
     """
     labels = tuple(cell.labels)
-    if any(name == BURSTS for name, _ in labels):
-        return labels
-    if isinstance(cell, Cell):
-        bursts = cell.scenario.bursts
-        return labels if bursts is None else (*labels, (BURSTS, bursts.burst_ms))
-    is_bursty = any(name.startswith("bursts.") for name, _ in labels)
-    return (*labels, (SOME_BURSTS, True)) if is_bursty else labels
+    names = {name for name, _ in labels}
+    if not isinstance(cell, Cell):
+        is_bursty = BURSTS not in names and any(name.startswith("bursts.") for name in names)
+        return (*labels, (SOME_BURSTS, True)) if is_bursty else labels
+    scenario = cell.scenario
+    if scenario.bursts is not None and BURSTS not in names:
+        labels += ((BURSTS, scenario.bursts.burst_ms),)
+    if "participants" not in names:
+        labels += (("participants", scenario.participants),)
+    return labels
 
 
 def series_along(cells: Iterable[Shown], *axes: Axis) -> list[Series]:

@@ -155,6 +155,14 @@ def test_bursts_are_told_apart_where_nothing_says_how_long_they_are() -> None:
     ]
 
 
+def test_groups_that_only_scenarios_have_are_told_apart() -> None:
+    cells = [
+        cell_of(f"{n} {p}", {"faults.loss": p}, participants=n) for n in (2, 10) for p in (0.1, 0.2)
+    ]
+    found = series_along(cells, LOSS)
+    assert [one.name for one in found] == ["participants 2", "participants 10"]
+
+
 def test_two_axes_make_one_series_of_a_plane() -> None:
     cells = [place(loss=p, parity=m) for p in (0.1, 0.2) for m in (0, 0.5)]
     (found,) = series_along(cells, LOSS, PARITY)
