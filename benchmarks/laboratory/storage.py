@@ -42,6 +42,9 @@ ROWS_IN_GROUP: Final = 512
 ROWS_IN_MEMORY: Final = 8_192
 """Rows that are collected for all cells together."""
 
+BYTES_IN_MEMORY: Final = 32 << 20
+"""Bytes of these at most: rows of large groups are long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
@@ -155,6 +158,7 @@ class Writer:
         self._files: dict[str, pq.ParquetWriter] = {}
         self._waiting: dict[str, list[Any]] = {}
         self._rows: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
         self._stack = ExitStack()
 
     def add(self, batch: Any) -> None:
@@ -166,12 +170,15 @@ class Writer:
             if stop == len(keys) or keys[stop] != keys[start]:
                 self._take(keys[start], rest.slice(start, stop - start))
                 start = stop
-        if sum(self._rows.values()) > ROWS_IN_MEMORY:
-            self._flush(max(self._rows, key=self._rows.__getitem__))
+        while self._bytes and (
+            sum(self._rows.values()) > ROWS_IN_MEMORY or sum(self._bytes.values()) > BYTES_IN_MEMORY
+        ):
+            self._flush(max(self._bytes, key=self._bytes.__getitem__))
 
     def _take(self, key: str, rows: Any) -> None:
         self._waiting.setdefault(key, []).append(rows)
         self._rows[key] = self._rows.get(key, 0) + rows.num_rows
+        self._bytes[key] = self._bytes.get(key, 0) + rows.nbytes
         if self._rows[key] >= ROWS_IN_GROUP:
             self._flush(key)
 
@@ -181,6 +188,7 @@ class Writer:
             self._files[key] = self._stack.enter_context(writer)
         table = pa.Table.from_batches(self._waiting.pop(key), FILE_SCHEMA)
         self._rows.pop(key)
+        self._bytes.pop(key)
         self._files[key].write_table(table)
 
     def close(self) -> None:
