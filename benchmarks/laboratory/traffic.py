@@ -43,7 +43,7 @@ MAX_MS: Final = 2**31 - 1
 
 UNKNOWN: Final = (
     *("disordered", "put_off", "parity", "retransmissions", "repairs", "syncs"),
-    *("transmissions", "sent_bytes", "copies", "fetches", "round", "tries"),
+    *("transmissions", "others", "sent_bytes", "copies", "fetches", "round", "tries"),
 )
 """Columns that stay empty, or say `OTHER`: no log has them."""
 

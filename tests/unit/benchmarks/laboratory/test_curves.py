@@ -46,7 +46,7 @@ def test_parity_and_retransmission_of_two() -> None:
     assert found is not None
     assert found[0] == ABOUT_PARITY
     assert found[1](0.2) == theory.parity_loss(0.2, 5, 4, 2)
-    assert "where few retransmissions are allowed an upper bound" in ABOUT_PARITY
+    assert "where few retransmissions are allowed, an upper bound" in ABOUT_PARITY
 
 
 def test_bursts_of_single_segments() -> None:

@@ -37,7 +37,7 @@ def test_a_line_has_what_the_measures_say() -> None:
         channels=10,
         latency={0: {50: 98}, STORE: {50: 1, 700: 1}},
         confirm={90: 1},
-        sums={"retransmissions": 400},
+        sums={"retransmissions": 400, "others": 800},
         digest_low=-1,
     )
     found = line(Place("k"), measures)
@@ -48,6 +48,7 @@ def test_a_line_has_what_the_measures_say() -> None:
     assert found["confirm_95_ms"] == 90
     assert found["queue_50_ms"] is None
     assert found["retransmissions_per_segment"] == 0.1
+    assert (found["others"], found["others_per_segment"]) == (800, 0.2)
     assert found["transmissions_per_segment"] == 1.5
     assert found["digest"] == "0" * 16 + "f" * 16
     assert all_latencies(measures) == {50: 99, 700: 1}
