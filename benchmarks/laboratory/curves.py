@@ -24,9 +24,9 @@ PLACES: Final = 60
 
 ABOUT_BURSTS: Final = "dotted: closed form 7, retransmission alone"
 ABOUT_PARITY: Final = (
-    "dotted: closed forms 2 and 6, retransmission and parity alone, one receiver; where few retransmissions are "
-    "allowed an upper bound: after a timeout one segment asks first, and the others are sent again only when they are "
-    "missing"
+    "dotted: closed forms 2 and 6, retransmission and parity alone, one receiver; where few retransmissions "
+    "are allowed, an upper bound: after a timeout one segment asks first, "
+    "and the others are sent again only when they are missing"
 )
 ABOUT_GROUPS: Final = (
     "dotted: closed form 4, retransmission alone, acknowledgements lost as often as copies"
