@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 pytest.register_assert_rewrite("persistence.testing")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C work in the programs that tests start, also where a shell started the tests in the background.
+
+    Such a shell has its children ignore SIGINT, and they pass that on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Where every program has to be there, a skipped test that drives one has failed."""
+"""What all tests share: skips that are failures, and programs that can be interrupted."""
 
 from __future__ import annotations
 
@@ -57,3 +57,24 @@ def test_a_skip_for_want_of_a_program_fails_when_all_are_required(
     )
     assert summary in done.stdout
     assert done.stdout.count("RELIABLE_CHANNEL_REQUIRE_ALL=1, but") == (2 if value else 0)
+
+
+def test_programs_that_tests_start_can_be_interrupted_whoever_started_the_tests(
+    tmp_path: Path,
+) -> None:
+    shutil.copy(CONFTEST, tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = real\n")
+    (tmp_path / "test_signal.py").write_text(
+        "import signal\n\n\ndef test_it():\n"
+        "    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    deaf = 'trap \'\' INT; exec "$0" "$@"'  # as of a shell's background jobs
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(
+        ["/bin/sh", "-c", deaf, *command],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert "1 passed" in done.stdout
