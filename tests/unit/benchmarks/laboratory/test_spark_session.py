@@ -7,7 +7,9 @@ import os
 import socket
 import sys
 import threading
+from logging.handlers import QueueHandler
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -136,19 +138,26 @@ def test_a_token_is_in_no_error() -> None:
         assert "geheim" not in str(told.value)
 
 
-def test_loggers_speak_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = logging.getLogger()
+def test_loggers_speak_to_the_log(tmp_path: Path) -> None:
+    root, py4j = logging.getLogger(), logging.getLogger("py4j")
     place = "/packages/py4j/clientserver.py"
     record = root.makeRecord("root", logging.ERROR, place, 1, "interrupted", (), None)
-    with quiet(tmp_path / "log"):
-        logging.getLogger("py4j.clientserver").error("a line")
+    told: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handler = QueueHandler(told)
+    propagated = py4j.propagate  # not where a session of other tests is open
+    root.addHandler(handler)
+    try:
+        with quiet(tmp_path / "log"):
+            logging.getLogger("py4j.clientserver").error("a line")
+            root.handle(record)
+            root.error("ours")
+        assert (tmp_path / "log").read_text() == "a line\n"
+        assert [told.get().getMessage() for _ in range(told.qsize())] == ["ours"]
         root.handle(record)
-        root.error("ours")
-    assert (tmp_path / "log").read_text() == "a line\n"
-    assert caplog.messages == ["ours"]
-    root.handle(record)
-    assert caplog.messages == ["ours", "interrupted"]
-    assert logging.getLogger("py4j").propagate
+        assert told.get_nowait().getMessage() == "interrupted"
+    finally:
+        root.removeHandler(handler)
+    assert py4j.propagate == propagated
 
 
 @pytest.mark.parametrize(
