@@ -8,9 +8,9 @@ Spec: RELIABLE-CHANNEL-API, Type definitions.
 from __future__ import annotations
 
 import ast
-import inspect
 from dataclasses import MISSING, fields
 from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -53,8 +53,14 @@ class RequestModel(WireModel):
 @cache
 def _field_texts(kind: type) -> dict[str, str]:
     """Return the string below each field of a class."""
-    tree = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    package, _, module = kind.__module__.rpartition(".")
+    # Its source lies there also where the module is compiled.
+    source = ast.parse(files(package).joinpath(f"{module}.py").read_text(encoding="utf-8"))
+    (tree,) = (
+        node
+        for node in source.body
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
     texts = {}
     for node, following in zip(tree.body, tree.body[1:], strict=False):
         match node, following:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import peer_speed
+from reliable_channel.core.build import IS_COMPILED
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -42,6 +43,7 @@ def here() -> dict[str, Any]:
     return {
         "commit": commit(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "core": "compiled" if IS_COMPILED else "interpreted",
         "versions": versions(),
         "machine": machine(),
     }

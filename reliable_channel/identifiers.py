@@ -33,8 +33,8 @@ def is_clean(text: str) -> bool:
         return False
 
 
-def check_identifier(what: str, text: object) -> None:
-    """Refuse what may not be an id.
+def check_identifier(what: str, text: object) -> str:
+    """Return the text of what may be an id, and refuse anything else.
 
     Args:
         what: What it is meant to be, for the error.
@@ -43,7 +43,6 @@ def check_identifier(what: str, text: object) -> None:
     Raises:
         ConfigurationError: It may not be an id.
     """
-    problem = None
     if not isinstance(text, str):
         problem = f"{what} must be text, not {type(text).__name__}"
     elif not text:
@@ -51,5 +50,6 @@ def check_identifier(what: str, text: object) -> None:
     elif not is_identifier(text):
         limit = f"1 to {MAX_IDENTIFIER_BYTES} bytes of UTF-8 without control characters"
         problem = f"{what} must be {limit}"
-    if problem is not None:
-        raise ConfigurationError(problem)
+    else:
+        return text
+    raise ConfigurationError(problem)

@@ -21,6 +21,29 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_report_header() -> str:
+    """Say which build of the core is tested."""
+    from reliable_channel.core.build import IS_COMPILED
+
+    return f"core: {'compiled (make interpreted goes back to the sources)' if IS_COMPILED else 'interpreted'}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse extensions that are older than their sources, and skip what needs objects that are not compiled."""
+    from reliable_channel.core.build import IS_COMPILED
+    from tests.support.core_build import stale_extensions
+
+    if not IS_COMPILED:
+        return
+    if stale := stale_extensions():
+        text = f"compiled before {', '.join(stale)} changed: run make compiled again, or make interpreted"
+        raise pytest.UsageError(text)
+    skip = pytest.mark.skip(reason="looks into or replaces what is compiled here")
+    for item in items:
+        if item.get_closest_marker("interpreted") is not None:
+            item.add_marker(skip)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,

@@ -24,7 +24,7 @@ def payload_digest(payload: bytes, *, ephemeral: bool) -> bytes:
 
 
 def earlier_request(
-    book: RequestBook, channel_id: ChannelId, key: str, payload: bytes, *, ephemeral: bool
+    book: RequestBook, channel_id: ChannelId, given: object, payload: bytes, *, ephemeral: bool
 ) -> Request | None:
     """Return the request that a key belongs to; None where it is new.
 
@@ -32,7 +32,7 @@ def earlier_request(
         ConfigurationError: It cannot be a key.
         IdempotencyConflictError: It belongs to another message.
     """
-    check_identifier("idempotency_key", key)
+    key = check_identifier("idempotency_key", given)
     request = book.by_key.get(key)
     if request is not None and request.payload_digest != payload_digest(
         payload, ephemeral=ephemeral

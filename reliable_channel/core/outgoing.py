@@ -105,7 +105,7 @@ class OutgoingPipeline:
             and self.book.open_octets + payload_bytes <= self.state.sds.max_outgoing_bytes
         )
 
-    def sent_before(self, payload: object, key: str, *, ephemeral: bool) -> RequestId | None:
+    def sent_before(self, payload: object, key: object, *, ephemeral: bool) -> RequestId | None:
         """Return the request that has this key and is of this message; None where the key is new.
 
         Raises:

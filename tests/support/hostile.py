@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from reliable_channel.config import SdsConfig, SegmentationConfig
 from reliable_channel.core.assembly import MAX_TRIED
@@ -29,11 +28,14 @@ from reliable_channel.core.wire import HistoryEntry, SdsMessage, SegmentMessage
 from reliable_channel.errors import DecodeError
 from reliable_channel.events import MessageReceivedEvent
 from tests.support.builders import salted
+from tests.support.core_build import attributes
 
 Part = TypeVar("Part")
 
-PARTS: Final[WeakKeyDictionary[ChannelMachine, list[object]]] = WeakKeyDictionary()
-"""The parts of each machine, found once."""
+MOST_MACHINES: Final = 16
+
+PARTS: Final[dict[int, tuple[ChannelMachine, list[object]]]] = {}
+"""The newest machines by their identity, and the parts of each, found once."""
 
 SEGMENTS: Final = 12
 """Most segments of one payload under these settings."""
@@ -102,20 +104,22 @@ class Size:
 
 def parts(machine: ChannelMachine, kind: type[Part]) -> list[Part]:
     """Return the parts of a class that a machine is made of, wherever they hang."""
-    if machine not in PARTS:
-        PARTS[machine] = all_parts(machine)
-    return [item for item in PARTS[machine] if isinstance(item, kind)]
+    if id(machine) not in PARTS:
+        if len(PARTS) >= MOST_MACHINES:
+            PARTS.clear()
+        PARTS[id(machine)] = machine, all_parts(machine)
+    return [item for item in PARTS[id(machine)][1] if isinstance(item, kind)]
 
 
 def all_parts(machine: ChannelMachine) -> list[object]:
     """Return the objects of the core that hang below a machine; they stay the same while it lives."""
     found: dict[int, object] = {}
-    stack: list[object] = list(vars(machine).values())
+    stack: list[object] = list(attributes(machine).values())
     while stack:
         item = stack.pop()
         if id(item) not in found and type(item).__module__.startswith("reliable_channel.core"):
             found[id(item)] = item
-            stack.extend(getattr(item, "__dict__", {}).values())
+            stack.extend(attributes(item).values())
     return list(found.values())
 
 

@@ -39,7 +39,7 @@ class ContentTopic:
         return f"{generation}/{self.application}/{self.version}/{self.name}/{self.encoding}"
 
 
-def parse_content_topic(text: str) -> ContentTopic:
+def parse_content_topic(text: object) -> ContentTopic:
     """Return the parts of a content topic.
 
     Args:

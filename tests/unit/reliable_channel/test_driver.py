@@ -318,7 +318,7 @@ async def test_another_message_under_a_known_key_is_refused() -> None:
             for payload, ephemeral in ((b"other", False), (b"hello", True)):
                 with pytest.raises(IdempotencyConflictError, match="'k'"):
                     await send(payload, ephemeral=ephemeral, idempotency_key="k")
-            for key in ("", "x" * 256, "a\n", 5):
+            for key in ("", "x" * 256, "a\n", b"k", 5):
                 bad: Any = key
                 with pytest.raises(ConfigurationError, match=r"^idempotency_key"):
                     await send(b"hello", idempotency_key=bad)

@@ -80,11 +80,9 @@ def test_another_message_under_the_same_key_is_a_conflict(payload: bytes, epheme
         ("a\n", "must be 1 to 255 bytes of UTF-8 without"),
         ("a\0", "must be 1 to 255 bytes of UTF-8 without"),
         ("\ud800", "must be 1 to 255 bytes of UTF-8"),
-        (b"k", "must be text, not bytes"),
-        (5, "must be text, not int"),
     ],
 )
-def test_what_cannot_be_a_key_is_refused(key: Any, problem: str) -> None:
+def test_what_cannot_be_a_key_is_refused(key: str, problem: str) -> None:
     sender = alice()
     with pytest.raises(ConfigurationError, match=f"^idempotency_key {problem}") as caught:
         sender.send(b"hello", key=key)
@@ -182,6 +180,7 @@ def test_digests_tell_messages_apart() -> None:
     assert {len(digest) for digest in digests} == {32}
 
 
+@pytest.mark.interpreted
 def test_without_a_key_nothing_is_hashed_for_it() -> None:
     calls: list[str] = []
 

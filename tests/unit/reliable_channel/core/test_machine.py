@@ -301,6 +301,7 @@ def test_what_the_limit_holds_back_goes_out_by_itself() -> None:
     assert f"{request_id}:5" in sender.sent_since(4)
 
 
+@pytest.mark.interpreted
 def test_a_copied_machine_goes_its_own_way() -> None:
     original = Participant(BOB, sds=NO_FILTER)
     twin = copy.deepcopy(original)
