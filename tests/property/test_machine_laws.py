@@ -20,6 +20,7 @@ from reliable_channel.config import RateLimitConfig, SdsConfig, SegmentationConf
 from reliable_channel.core.effects import Effects, Publish
 from reliable_channel.core.machine import ChannelMachine
 from reliable_channel.core.rate_limit import ChannelBudget, EpochRateLimiter
+from reliable_channel.core.requests import RequestState
 from reliable_channel.core.sds.bloom import BloomShape
 from reliable_channel.core.sds.causal import MET_RING
 from reliable_channel.core.sds.log import MAX_FRONTIER
@@ -534,7 +535,12 @@ class GroupMachine(RuleBasedStateMachine):
         old = peer.machine
         self.publish(peer, peer.start(self.now))
         assert set(peer.machine.state.log.known) == set(old.state.log.known)
-        assert peer.machine.outgoing.book.open_count == old.outgoing.book.open_count
+        requests = peer.machine.outgoing.book.requests
+        for request_id, before in old.outgoing.book.requests.items():
+            if not before.is_final and requests[request_id].is_final:
+                # It went unconfirmed so often that it counts as made, and nobody acknowledges it.
+                assert before.ephemeral
+                assert requests[request_id].state is RequestState.SENT
 
     # -- laws ---------------------------------------------------------------------------------
 
@@ -793,3 +799,15 @@ def test_restored_machine_knows_and_delivers_the_same(
     first, second = knowledge(steady), knowledge(restarted)
     for name in ("known", "parked", "incomplete", "lost"):
         assert first[name] == second[name]
+
+
+def test_an_ephemeral_message_that_nobody_confirms_ends_after_some_restarts() -> None:
+    group: Any = GroupMachine()
+    group.begin(message_id="salted", bloom_capacity=0, limited=False)
+    group.send(ephemeral=True, fill=48, sizes=[1], who=0)
+    states = []
+    for _ in range(8):
+        group.restart(who=0)
+        (request,) = group.peers[0].machine.outgoing.book.requests.values()
+        states.append(request.state)
+    assert states == [RequestState.OPEN] * 6 + [RequestState.SENT] * 2
