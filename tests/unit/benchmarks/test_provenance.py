@@ -14,7 +14,7 @@ from benchmarks import provenance
 def test_a_run_names_commit_versions_machine_and_time() -> None:
     found = provenance.here()
     json.dumps(found)
-    assert set(found) == {"commit", "time", "versions", "machine"}
+    assert set(found) == {"commit", "time", "core", "versions", "machine"}
     assert found["time"].endswith("+00:00")
     assert found["versions"]["python"] == platform.python_version()
     assert {"sqlite", "numpy", "protobuf", "pycryptodome"} <= found["versions"].keys()
