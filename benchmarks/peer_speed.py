@@ -12,26 +12,28 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from benchmarks.figures import Figure, Part, Table, figure
 from benchmarks.machine_speed import (
     PAYLOAD_BYTES,
     RATE,
-    Exchange,
     Turn,
     receptions,
     sends,
     turn_sizes,
 )
 
+ROOT: Final = Path(__file__).parents[1]
+
 PROGRAM: Final = Path(__file__).parent / "peers" / "sds_speed.mjs"
 
-PACKAGE: Final = Path(__file__).parents[1] / "tests/interop/js/node_modules/@waku/sds"
+PACKAGE: Final = ROOT / "tests/interop/js/node_modules/@waku/sds"
 """Where ``make interop`` installs it."""
 
 INSTALL_PEER: Final = (
@@ -57,19 +59,22 @@ class Duel:
     theirs: tuple[Turn, ...]
 
 
-class Peer:
-    """The Node.js process."""
+class Side:
+    """A program that does turns: it is told how many messages, and says what they took, line by line.
 
-    def __init__(self, node: str) -> None:
+    Args:
+        name: Whose it is, for errors.
+        command: Runs it.
+    """
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
         self.process = subprocess.Popen(
-            [node, str(PROGRAM), str(PACKAGE), str(PAYLOAD_BYTES), str(SYNC_EVERY)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         self.sent = 0
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -95,9 +100,20 @@ class Peer:
         self.sent += messages
         found = json.loads(line) if line else {}
         if found.get("delivered") != self.sent:
-            text = f"@waku/sds delivered {found.get('delivered')} of {self.sent} messages"
+            text = f"{self.name} delivered {found.get('delivered')} of {self.sent} messages"
             raise RuntimeError(text)
         return Turn(messages, messages, 0, found["send"], found["receive"])
+
+
+def ours() -> Side:
+    """Start our machines."""
+    return Side("ours", [sys.executable, "-m", "benchmarks.machine_turns"])
+
+
+def peer(node: str) -> Side:
+    """Start the peer."""
+    program = [node, str(PROGRAM), str(PACKAGE), str(PAYLOAD_BYTES), str(SYNC_EVERY)]
+    return Side(PEER, program)
 
 
 def peer_program() -> str | None:
@@ -108,15 +124,14 @@ def peer_program() -> str | None:
 
 def duel(node: str, messages: int, turn: int = TURN) -> Duel:
     """Let both send and receive so many messages, in turns."""
-    ours, theirs = zip(*_turns(node, messages, turn), strict=True)
-    return Duel(ours, theirs)
+    mine, theirs = zip(*_turns(node, messages, turn), strict=True)
+    return Duel(mine, theirs)
 
 
 def _turns(node: str, messages: int, turn: int) -> Iterator[tuple[Turn, Turn]]:
-    mine = Exchange()
-    with Peer(node) as peer:
+    with ours() as mine, peer(node) as theirs:
         for count in turn_sizes(messages, turn):
-            yield mine.turn(count), peer.turn(count)
+            yield mine.turn(count), theirs.turn(count)
 
 
 def together(turns: Sequence[Turn]) -> Turn:

@@ -42,5 +42,5 @@ def test_a_peer_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch
     if node is None:
         pytest.skip(peer_speed.INSTALL_PEER)
     monkeypatch.setattr(peer_speed, "PACKAGE", peer_speed.PROGRAM.parent / "nowhere")
-    with peer_speed.Peer(node) as peer, pytest.raises(RuntimeError, match="None of 5"):
+    with peer_speed.peer(node) as peer, pytest.raises(RuntimeError, match="None of 5"):
         peer.turn(5)
