@@ -1,7 +1,7 @@
 """Our machines as a program that does turns: it reads how many messages, and writes what they took, line by line.
 
-`benchmarks.peer_speed` runs it beside the program of the peer, which speaks the same, so that each side has a process of its
-own with nothing else in it. It must not measure anything itself.
+`benchmarks.peer_speed` runs it beside the program of the peer, which speaks the same, so that each side has a
+process of its own with nothing else in it. It must not measure anything itself.
 """
 
 from __future__ import annotations
