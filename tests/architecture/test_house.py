@@ -44,6 +44,30 @@ def bare_excepts(module: Module) -> list[int]:
     ]
 
 
+LAZY: frozenset[str] = frozenset({"enumerate", "zip", "map", "filter", "iter", "chain", "islice"})
+"""Calls that take from a generator only what is asked for."""
+
+
+def lazy_generators(module: Module) -> list[int]:
+    """List the lines with a generator expression that is not used up where it stands.
+
+    Compiled code makes a list of it: what takes the first few of many would go through all of them. A function that
+    yields stays lazy.
+    """
+    used_up = {
+        id(argument.value if isinstance(argument, ast.Starred) else argument)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and not (isinstance(node.func, ast.Name) and node.func.id in LAZY)
+        for argument in node.args
+    }
+    return [
+        node.lineno
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.GeneratorExp) and id(node) not in used_up
+    ]
+
+
 # --- Exports -------------------------------------------------------------------------------------
 
 
@@ -229,6 +253,17 @@ def test_nothing_is_swallowed_by_a_bare_except() -> None:
     assert {name: found for name, found in lines.items() if found} == {}
 
 
+def test_the_core_does_the_same_when_it_is_compiled() -> None:
+    core = {
+        name: module
+        for name, module in read_modules("reliable_channel").items()
+        if name.startswith("reliable_channel.core.")
+    }
+    lines = {name: lazy_generators(module) for name, module in core.items()}
+    assert core
+    assert {name: found for name, found in lines.items() if found} == {}
+
+
 def test_exports_are_sorted_and_documented() -> None:
     modules = read_modules(*PACKAGES)
     assert [line for module in modules.values() for line in export_problems(module, modules)] == []
@@ -264,6 +299,21 @@ def test_docstring_is_accepted() -> None:
 def test_print_is_found() -> None:
     source = "def f():\n    print(1)\n    log.print(2)\n    'print(3)'"
     assert prints(Module("pack.mod", source)) == [2]
+
+
+def test_lazy_generator_is_found() -> None:
+    source = "\n".join(
+        (
+            "def f(items):",
+            "    for number, item in enumerate(i for i in items): pass",
+            "    first = next(i for i in items)",
+            "    g(*(i for i in items))",
+            "    [h] = (i for i in items), [",
+            "    *(i for i in items)]",
+            "    return (i for i in items)",
+        )
+    )
+    assert lazy_generators(Module("pack.mod", source)) == [2, 5, 6, 7]
 
 
 def test_bare_except_is_found() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -197,7 +198,7 @@ def _sum_products(
         for pack in packs:
             pack.add_all(lanes)
         return
-    for number, lane in enumerate(lane for piece in pieces for lane in field.lanes(piece)):
+    for number, lane in enumerate(chain.from_iterable(map(field.lanes, pieces))):
         index[:] = lane  # lookups want machine words: widened once for all packs
         for pack in packs:
             pack.add(number, index)

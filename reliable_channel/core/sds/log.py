@@ -331,7 +331,9 @@ class MessageLog:
 
     def newest_sent(self) -> Iterator[MessageId]:
         """Yield the ids of the log that somebody may have, from the newest on."""
-        return (place[1] for place in reversed(self.order) if place[1] not in self.unsent)
+        for _, message_id in reversed(self.order):
+            if message_id not in self.unsent:
+                yield message_id
 
     def payload_ids(self, known: KnownMessage) -> tuple[MessageId, ...]:
         """Return the logged ids of the payload that a known id belongs to, in order.
