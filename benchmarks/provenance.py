@@ -43,7 +43,6 @@ def here() -> dict[str, Any]:
     return {
         "commit": commit(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "core": "compiled" if IS_COMPILED else "interpreted",
         "versions": versions(),
         "machine": machine(),
     }
@@ -59,8 +58,15 @@ def commit() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of each program and package whose speed is measured; what is not there is left out."""
-    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    """Return the version of each program and package whose speed is measured; what is not there is left out.
+
+    Of the protocol core it is the build: compiled, or interpreted.
+    """
+    found = {
+        "core": "compiled" if IS_COMPILED else "interpreted",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }
     for name, distribution in PACKAGES.items():
         try:
             found[name] = version(distribution)
