@@ -26,6 +26,7 @@ def test_senders_are_heard_by_one_or_by_all(is_group: bool, receptions: int) -> 
     assert len(exchange.machines) == (4 if is_group else 5)
 
 
+@pytest.mark.interpreted
 def test_what_is_not_delivered_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = Exchange(payload_bytes=64)
     monkeypatch.setattr(exchange.receivers[0], "receive", lambda *_: Effects())
