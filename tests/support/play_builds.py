@@ -1,4 +1,4 @@
-"""Plays channels of the laboratory's grids and says what came out, byte for byte; with ``sources`` never with extensions.
+"""Plays channels of the laboratory and says what came out, byte for byte; with ``sources``, never with extensions.
 
 Run as a program by ``tests/simulation/test_builds.py``.
 """
