@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -22,6 +22,7 @@ from persistence.backend import Backend
 from persistence.event_log import EventLog
 from persistence.leases import Leases, ledger_lease
 from persistence.retention import EventRetention
+from persistence.shared_commits import Commit, SharedCommits
 from persistence.statements import (
     DELETE_CHANNEL,
     SELECT_LEDGER,
@@ -77,6 +78,7 @@ class Database:
         self._claimed: set[ChannelId] = set()
         self._is_stopping = False
         self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
+        self._commits = SharedCommits(self._apply)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
 
     # On the event loop.
@@ -88,6 +90,18 @@ class Database:
         submitted = self._submit(job, *args, **kwargs)
         self._watch.until(submitted)
         return asyncio.wrap_future(submitted)
+
+    def commit(self, channel_id: ChannelId, changes: Changes) -> asyncio.Future[None]:
+        """Apply all changes in one transaction, which those of other channels share that wait by then."""
+        commit = Commit(channel_id, changes)
+        self._commits.add(commit)
+        try:
+            self._worker.submit(self._commits.work)
+        except RuntimeError:
+            self._commits.remove(commit)
+            raise
+        self._watch.until(commit.done)
+        return asyncio.wrap_future(commit.done)
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
@@ -166,7 +180,7 @@ class Database:
     def _load(self, channel_id: ChannelId) -> Snapshot:
         snapshot: dict[type[Record], list[Record]] = {}
         with self._reads.begin() as connection, closing(connection.connection.cursor()) as cursor:
-            # The driver's own cursor, as in `_commit`: there may be a hundred thousand rows.
+            # The driver's own cursor, as in `_write_rows`: there may be a hundred thousand rows.
             for kind, statements in self._statements.items():
                 if kind not in (EventRecord, LedgerRecord):
                     cursor.execute(statements.select, (channel_id,))
@@ -174,37 +188,47 @@ class Database:
                         snapshot[kind] = statements.records(cursor.fetchall())
         return snapshot
 
-    def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes in one transaction."""
-        self._write(self._commit, channel_id, changes)
+    def _apply(self, commits: Sequence[Commit]) -> None:
+        """Apply commits in one transaction, or none of them."""
+        self._translate_errors(self._write, self._commit, commits)
 
-    def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+    def _commit(self, writer: Connection, commits: Sequence[Commit]) -> None:
+        for commit in commits:
+            self._check(commit.channel_id, commit.changes)
+        try:
+            with self._transaction(writer):
+                for commit in commits:
+                    self._write_rows(writer, commit.channel_id, commit.changes)
+        except BaseException:
+            for commit in commits:  # what was removed from their events is there again
+                self._events.forget(commit.channel_id)
+            raise
+
+    def _check(self, channel_id: ChannelId, changes: Changes) -> None:
         self._leasing.check(channel_id)
-        kinds = {kind for kind, _ in changes}
-        if LedgerRecord in kinds:
-            self._check_ledgers(str(key[0]) for kind, key in changes if kind is LedgerRecord)
-        batches = self._batches(channel_id, changes)
-        with self._transaction(writer):
-            # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
-            with closing(writer.connection.cursor()) as cursor:
-                if kinds - {LedgerRecord}:
-                    cursor.execute(self._add_channel, (channel_id,))
-                for statement, rows in batches.items():
-                    cursor.executemany(statement, rows)
-                totals = self._events.count_appended(cursor, channel_id, changes)
-            if EventRecord in kinds:
-                self._sweep_later(
-                    channel_id, has_more=self._events.trim(writer, channel_id, totals)
-                )
-            elif self._events.is_due(channel_id) and self._leasing.holds(channel_id):
-                self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
+        for kind, key in changes:
+            if kind is LedgerRecord:
+                self._check_ledger(str(key[0]))
 
-    def _check_ledgers(self, scopes: Iterable[str]) -> None:
-        for scope in scopes:
-            try:
-                self._leasing.check(ledger_lease(scope))
-            except LeaseLostError as error:
-                raise BudgetInUseError(scope) from error
+    def _write_rows(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+        kinds = {kind for kind, _ in changes}
+        # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
+        with closing(writer.connection.cursor()) as cursor:
+            if kinds - {LedgerRecord}:
+                cursor.execute(self._add_channel, (channel_id,))
+            for statement, rows in self._batches(channel_id, changes).items():
+                cursor.executemany(statement, rows)
+            totals = self._events.count_appended(cursor, channel_id, changes)
+        if EventRecord in kinds:
+            self._sweep_later(channel_id, has_more=self._events.trim(writer, channel_id, totals))
+        elif self._events.is_due(channel_id) and self._leasing.holds(channel_id):
+            self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
+
+    def _check_ledger(self, scope: str) -> None:
+        try:
+            self._leasing.check(ledger_lease(scope))
+        except LeaseLostError as error:
+            raise BudgetInUseError(scope) from error
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""

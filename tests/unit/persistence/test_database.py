@@ -107,12 +107,53 @@ async def test_a_commit_of_sqlite_that_fails_says_what_is_known(
 
     event.listen(database._engine, "commit", fail)
     with pytest.raises(kind, match=os.strerror(number)) as failed:
-        await database.run(
-            database.commit, "room", written([LostRecord(message_id="a", lost_ns=1)])
-        )
+        await database.commit("room", written([LostRecord(message_id="a", lost_ns=1)]))
     assert type(failed.value) is kind
     assert "\n" not in str(failed.value)
     event.remove(database._engine, "commit", fail)
     rows = (await database.run(database.acquire, "room")).get(LostRecord)
     assert not rows
-    await database.run(database.commit, "room", written([LostRecord(message_id="b", lost_ns=1)]))
+    await database.commit("room", written([LostRecord(message_id="b", lost_ns=1)]))
+
+
+async def test_commits_that_wait_share_a_transaction(database: Database) -> None:
+    await database.run(database.prepare)
+    ends: list[Connection] = []
+
+    def ended(connection: Connection) -> None:
+        ends.append(connection)
+
+    event.listen(database._engine, "commit", ended)
+    rooms = [f"room {number}" for number in range(10)]
+    blocked = threading.Event()
+    waiting = database.run(blocked.wait)
+    commits = [
+        database.commit(room, written([LostRecord(message_id=room, lost_ns=1)])) for room in rooms
+    ]
+    blocked.set()
+    await asyncio.gather(waiting, *commits)
+    event.remove(database._engine, "commit", ended)
+    assert len(ends) == 1
+    for room in rooms:
+        (row,) = (await database.run(database.acquire, room))[LostRecord]
+        assert row == LostRecord(message_id=room, lost_ns=1)
+
+
+async def test_a_commit_that_the_database_refuses_undoes_none_of_those_that_share(
+    database: Database,
+) -> None:
+    await database.run(database.prepare)
+    blocked = threading.Event()
+    waiting = database.run(blocked.wait)
+    good = written([LostRecord(message_id="a", lost_ns=1)])
+    refused = written([LostRecord(message_id="b", lost_ns=None)])  # type: ignore[arg-type]
+    commits = [
+        database.commit(room, changes)
+        for room, changes in (("one", good), ("two", {**good, **refused}), ("three", good))
+    ]
+    blocked.set()
+    found = await asyncio.gather(waiting, *commits, return_exceptions=True)
+    assert [type(item) for item in found] == [bool, type(None), StoreError, type(None)]
+    for room, count in (("one", 1), ("two", 0), ("three", 1)):
+        rows = (await database.run(database.acquire, room)).get(LostRecord, [])
+        assert len(rows) == count
