@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -22,7 +22,7 @@ from persistence.backend import Backend
 from persistence.event_log import EventLog
 from persistence.leases import Leases, ledger_lease
 from persistence.retention import EventRetention
-from persistence.shared_commits import Commit, SharedCommits
+from persistence.shared_commits import Attempt, Commit, SharedCommits
 from persistence.statements import (
     DELETE_CHANNEL,
     SELECT_LEDGER,
@@ -78,8 +78,8 @@ class Database:
         self._claimed: set[ChannelId] = set()
         self._is_stopping = False
         self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
-        self._commits = SharedCommits(self._apply)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
+        self._commits = SharedCommits(self._apply, self._worker.submit)
 
     # On the event loop.
 
@@ -92,15 +92,9 @@ class Database:
         return asyncio.wrap_future(submitted)
 
     def commit(self, channel_id: ChannelId, changes: Changes) -> asyncio.Future[None]:
-        """Apply all changes in one transaction, which those of other channels share that wait by then."""
+        """Apply all changes in one transaction, after the jobs before it; commits that wait meanwhile may share it."""
         commit = Commit(channel_id, changes)
-        self._commits.add(commit)
-        try:
-            self._worker.submit(self._commits.work)
-        except RuntimeError:
-            self._commits.remove(commit)
-            raise
-        self._watch.until(commit.done)
+        self._watch.until(self._commits.add(commit))
         return asyncio.wrap_future(commit.done)
 
     def stop(self) -> Future[None]:
@@ -188,19 +182,26 @@ class Database:
                         snapshot[kind] = statements.records(cursor.fetchall())
         return snapshot
 
-    def _apply(self, commits: Sequence[Commit]) -> None:
+    def _apply(self, attempt: Attempt) -> None:
         """Apply commits in one transaction, or none of them."""
-        self._translate_errors(self._write, self._commit, commits)
+        try:
+            self._translate_errors(self._write, self._commit, attempt)
+        except Exception:
+            if self._living_writer() is None:
+                attempt.blame_database()
+            raise
 
-    def _commit(self, writer: Connection, commits: Sequence[Commit]) -> None:
-        for commit in commits:
+    def _commit(self, writer: Connection, attempt: Attempt) -> None:
+        for commit in attempt.check_each():
             self._check(commit.channel_id, commit.changes)
         try:
             with self._transaction(writer):
-                for commit in commits:
+                if attempt.is_hurried:
+                    self._backend.hurry(writer)
+                for commit in attempt.write_each():
                     self._write_rows(writer, commit.channel_id, commit.changes)
         except BaseException:
-            for commit in commits:  # what was removed from their events is there again
+            for commit in attempt.commits:  # what was removed from their events is there again
                 self._events.forget(commit.channel_id)
             raise
 
@@ -276,7 +277,9 @@ class Database:
             self._leasing.confirm(writer, channel_id)
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        return self._worker.submit(self._translate_errors, job, *args, **kwargs)
+        submitted = self._worker.submit(self._translate_errors, job, *args, **kwargs)
+        self._commits.part()
+        return submitted
 
     def _translate_errors(
         self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
