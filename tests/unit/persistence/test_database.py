@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from reliable_channel.errors import (
 )
 from reliable_channel.records import LostRecord
 from reliable_channel.types import SECOND
+from tests.support.held_up import OK, ends, held_up
 
 
 @pytest.fixture
@@ -134,17 +135,6 @@ REFUSED = LostRecord(message_id="refused", lost_ns=None)  # type: ignore[arg-typ
 
 
 @contextmanager
-def held_up(database: Database) -> Iterator[None]:
-    """Let what is asked for in the block wait for the thread together."""
-    blocked = threading.Event()
-    database.run(blocked.wait)
-    try:
-        yield
-    finally:
-        blocked.set()
-
-
-@contextmanager
 def counted(database: Database, statement: str) -> Iterator[list[str]]:
     """Give what grows with each time that the connection of all commits executes a statement."""
     assert database._writer is not None
@@ -181,11 +171,6 @@ def failing_ends(database: Database, code: int, times: int = 1_000) -> Iterator[
         event.remove(database._engine, "commit", fail)
 
 
-async def outcomes(commits: Iterable[asyncio.Future[None]]) -> list[type[BaseException]]:
-    found = await asyncio.gather(*commits, return_exceptions=True)
-    return [type(item) for item in found]
-
-
 async def lost_rows(database: Database, room: str) -> set[str]:
     """Return which rows of a channel there are."""
     snapshot = await database.run(database.acquire, room)
@@ -193,18 +178,15 @@ async def lost_rows(database: Database, room: str) -> set[str]:
     return {cast("LostRecord", row).message_id for row in snapshot.get(LostRecord, [])}
 
 
-OK = type(None)
-
-
 async def test_commits_that_wait_share_a_transaction(database: Database) -> None:
     await database.run(database.prepare)
     rooms = [f"room {number}" for number in range(10)]
     await database.commit("room 0", written([lost("before")]))
-    with counted(database, "COMMIT") as ends:
+    with counted(database, "COMMIT") as ended:
         with held_up(database):
             commits = [database.commit(room, written([lost(room)])) for room in rooms]
-        assert await outcomes(commits) == [OK] * 10
-    assert len(ends) == 1
+        assert await ends(commits) == [OK] * 10
+    assert len(ended) == 1
     for room in rooms[1:]:
         assert await lost_rows(database, room) == {room}
 
@@ -217,7 +199,7 @@ async def test_commits_are_done_in_their_place_among_other_jobs(database: Databa
         after = [database.commit(room, written([lost("2")])) for room in ("one", "two")]
         seen = database.run(database.acquire, "two")
         last = database.commit("two", written([lost("3")]))
-    assert await outcomes([*before, *after, last]) == [OK] * 5
+    assert await ends([*before, *after, last]) == [OK] * 5
     await purged
     assert {cast("LostRecord", row).message_id for row in (await seen)[LostRecord]} == {"1", "2"}
     assert await lost_rows(database, "one") == {"2"}
@@ -231,7 +213,7 @@ async def test_the_last_commit_of_a_channel_counts_whoever_shares(database: Data
             for number in range(5)
             for room in ("one", "two")
         ]
-    assert await outcomes(commits) == [OK] * 10
+    assert await ends(commits) == [OK] * 10
     for room in ("one", "two"):
         snapshot = await database.run(database.acquire, room)
         assert snapshot[LostRecord] == [LostRecord(message_id="a", lost_ns=4)]
@@ -247,7 +229,7 @@ async def test_a_commit_that_the_database_refuses_undoes_none_of_those_that_shar
             database.commit("two", written([lost("a"), REFUSED])),
             database.commit("three", written([lost("a")])),
         ]
-    assert await outcomes(commits) == [OK, StoreError, OK]
+    assert await ends(commits) == [OK, StoreError, OK]
     for room, rows in (("one", {"a"}), ("two", set()), ("three", {"a"})):
         assert await lost_rows(database, room) == rows
 
@@ -263,9 +245,9 @@ async def test_an_unknown_end_is_told_to_all_and_doing_it_again_doubles_nothing(
             return [database.commit(room, written([lost("a"), sample_event(1)])) for room in rooms]
 
     with failing_ends(database, sqlite3.SQLITE_IOERR_FSYNC):
-        assert await outcomes(commits()) == [StoreOutcomeUnknownError] * 3
+        assert await ends(commits()) == [StoreOutcomeUnknownError] * 3
     for _ in range(2):
-        assert await outcomes(commits()) == [OK] * 3
+        assert await ends(commits()) == [OK] * 3
     for room in rooms:
         assert await lost_rows(database, room) == {"a"}
         assert await database.run(database.read_events, room, 0, 9) == [sample_event(1)]
@@ -278,7 +260,7 @@ async def test_an_end_that_certainly_failed_is_tried_again_with_each_alone(
     with failing_ends(database, sqlite3.SQLITE_FULL, times=2):
         with held_up(database):
             commits = [database.commit(room, written([lost("a")])) for room in ("one", "two")]
-        assert await outcomes(commits) == [StoreUnavailableError, OK]
+        assert await ends(commits) == [StoreUnavailableError, OK]
     assert await lost_rows(database, "one") == set()
     assert await lost_rows(database, "two") == {"a"}
 
@@ -297,7 +279,7 @@ async def test_a_file_that_another_process_writes_is_waited_for_once(
             commits = [
                 database.commit(f"room {number}", written([lost("a")])) for number in range(500)
             ]
-        assert await outcomes(commits) == [StoreUnavailableError] * 500
+        assert await ends(commits) == [StoreUnavailableError] * 500
     assert len(begun) == 1
     await database.commit("room 1", written([lost("b")]))
 
@@ -316,7 +298,7 @@ async def test_stopping_does_what_waits(database: Database, tmp_path: Path) -> N
             again.commit("late", written([lost("a")]))
     await asyncio.wrap_future(stopped)
     await prepared
-    assert await outcomes(commits) == [OK] * 200
+    assert await ends(commits) == [OK] * 200
     assert await lost_rows(database, "room 199") == {"a"}
     assert await lost_rows(database, "late") == set()
 
@@ -329,7 +311,7 @@ async def test_what_was_cancelled_while_it_waited_is_not_done(database: Database
         for commit in commits[::2]:
             commit.cancel()
         await asyncio.wait(commits[::2])
-    assert await outcomes(commits[1::2]) == [OK] * 3
+    assert await ends(commits[1::2]) == [OK] * 3
     assert [await lost_rows(database, room) for room in rooms] == [set(), {"a"}] * 3
 
 
@@ -352,7 +334,7 @@ async def test_old_events_go_also_where_others_undo_the_first_try(
         changes = {"good": written([young[1]]), "bad": written([REFUSED])}
         with held_up(database):
             commits = {room: database.commit(room, changes[room]) for room in order}
-        await outcomes(commits.values())
+        await ends(commits.values())
     assert commits["good"].exception() is None
     assert type(commits["bad"].exception()) is StoreError
     assert await database.run(database.read_events, "good", 1, 9) == young
