@@ -258,6 +258,20 @@ async def test_a_server_that_goes_silent_is_waited_for_once(
 
 @pytest.mark.real
 @pytest.mark.timeout(60)
+async def test_a_server_that_hung_up_is_called_once_more_for_all(cluster: Cluster) -> None:
+    async with Middleman(cluster.url) as between, SqlStore(between.url) as store:
+        await store.commit("one", written([lost("a")]))
+        between.is_down = True
+        before = between.calls
+        commits = [(f"room {number}", written([lost("a")])) for number in range(200)]
+        assert await together(store, commits) == [StoreUnavailableError] * 200
+        assert between.calls == before + 1
+        between.is_down = False
+        assert await together(store, commits) == [OK] * 200
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
 async def test_an_answer_that_is_lost_is_unknown_to_all_who_share(cluster: Cluster) -> None:
     """It was applied, and doing it again after that doubles nothing."""
     changes = written([lost("b"), sample_event(1), LedgerRecord(scope="node", epoch=1, used=3)])
