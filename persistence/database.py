@@ -95,7 +95,7 @@ class Database:
         """Apply all changes in one transaction, after the jobs before it; commits that wait meanwhile may share it."""
         commit = Commit(channel_id, changes)
         self._watch.until(self._commits.add(commit))
-        return asyncio.wrap_future(commit.done)
+        return commit.told
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
@@ -192,6 +192,8 @@ class Database:
             raise
 
     def _commit(self, writer: Connection, attempt: Attempt) -> None:
+        attempt.blame_database()
+        self._leasing.check_place()
         for commit in attempt.check_each():
             self._check(commit.channel_id, commit.changes)
         try:
@@ -270,6 +272,7 @@ class Database:
                 self._give_back(channel_id)
 
     def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check_place()
         self._leasing.check(channel_id)
         with self._transaction(writer):
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
@@ -409,6 +412,7 @@ class Database:
             self._write(self._sweep, channel_id)
 
     def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check_place()
         self._leasing.check(channel_id)
         with self._transaction(writer):
             self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))

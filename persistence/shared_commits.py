@@ -12,10 +12,12 @@ Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -67,24 +69,42 @@ def size_of(changes: Changes) -> int:
     return octets
 
 
-@dataclass(slots=True, eq=False)
 class Commit:
-    """What one channel wants kept.
+    """What one channel wants kept; made on the event loop.
 
-    Attributes:
+    Args:
         channel_id: The channel.
         changes: All or none of them.
-        done: How it ended; cancelled before it begins, it never does.
-        octets: Size of the changes.
     """
 
-    channel_id: ChannelId
-    changes: Changes
-    done: Future[None] = field(default_factory=Future)
-    octets: int = field(init=False)
+    __slots__ = ("_state", "changes", "channel_id", "octets", "told")
 
-    def __post_init__(self) -> None:
-        self.octets = size_of(self.changes)
+    def __init__(self, channel_id: ChannelId, changes: Changes) -> None:
+        self.channel_id = channel_id
+        self.changes = changes
+        self.octets = size_of(changes)
+        """Size of the changes."""
+        self.told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """How it ended; cancelled before it begins, it never does."""
+        self._state: Future[None] = Future()
+        self.told.add_done_callback(self._cancel)
+
+    def begin(self) -> bool:
+        """Begin, unless it was cancelled; in the thread."""
+        return self._state.set_running_or_notify_cancel()
+
+    def tell(self, error: BaseException | None) -> None:
+        """Say how it ended, unless nobody waits for that; on the event loop."""
+        if self.told.done():
+            return
+        if error is None:
+            self.told.set_result(None)
+        else:
+            self.told.set_exception(error)
+
+    def _cancel(self, told: asyncio.Future[None]) -> None:
+        if told.cancelled():
+            self._state.cancel()
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +213,7 @@ class SharedCommits:
                 if taken and (octets > MAX_SHARED_BYTES or commit.channel_id in taken):
                     break
                 waiting.popleft()
-                if commit.done.set_running_or_notify_cancel():
+                if commit.begin():
                     taken[commit.channel_id] = commit
                 else:
                     octets -= commit.octets
@@ -204,7 +224,7 @@ class SharedCommits:
     def _take_first(self, waiting: deque[Commit], count: int) -> list[Commit]:
         with self._lock:
             taken = [waiting.popleft() for _ in range(count)]
-        return [commit for commit in taken if commit.done.set_running_or_notify_cancel()]
+        return [commit for commit in taken if commit.begin()]
 
     def _finish(self, commits: list[Commit]) -> StoreUnavailableError | None:
         """Apply commits, and tell each how it ended; return what the database failed of, if that is why."""
@@ -246,11 +266,15 @@ def _part(attempt: Attempt, *, is_last: bool) -> tuple[list[Commit], list[Commit
 
 
 def _tell(commits: Sequence[Commit], error: BaseException | None) -> None:
+    """Have all told how they ended, and wake the event loop once: that costs more than a commit's rows."""
+    if commits:
+        with suppress(RuntimeError):  # it has ended, and nobody waits
+            commits[0].told.get_loop().call_soon_threadsafe(_tell_each, commits, error)
+
+
+def _tell_each(commits: Sequence[Commit], error: BaseException | None) -> None:
     for commit in commits:
-        if error is None:
-            commit.done.set_result(None)
-        else:
-            commit.done.set_exception(_own(error))
+        commit.tell(error and _own(error))
 
 
 def _own(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -18,6 +19,7 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.records import BodyRecord, LostRecord
+from tests.support.held_up import OK
 
 
 class Database:
@@ -70,27 +72,34 @@ class Database:
         self.applied.append([commit.channel_id for commit in attempt.commits])
 
 
-def ends(commits: list[Commit]) -> list[type[BaseException]]:
+async def ends(commits: list[Commit]) -> list[type]:
     """Return how commits ended that have."""
-    return [type(commit.done.exception(0)) for commit in commits]
+    await asyncio.sleep(0)
+    return [type(commit.told.exception()) for commit in commits]
 
 
-OK = type(None)
+async def cancel(*commits: Commit) -> None:
+    """Cancel those who wait."""
+    for commit in commits:
+        assert commit.told.cancel()
+    await asyncio.sleep(0)
 
 
 # --- Who shares ----------------------------------------------------------------------------------
 
 
-def test_those_who_wait_share_in_one_job() -> None:
+async def test_those_who_wait_share_in_one_job() -> None:
     database = Database()
     added = database.wait("a", "b", "c")
     assert len(database.jobs) == 1
     database.work()
     assert database.applied == [["a", "b", "c"]]
-    assert ends(added) == [OK] * 3
+    assert await ends(added) == [OK] * 3
 
 
-def test_who_comes_while_others_are_applied_is_in_the_next_transaction_of_the_same_job() -> None:
+async def test_who_comes_while_others_are_applied_is_in_the_next_transaction_of_the_same_job() -> (
+    None
+):
     database = Database()
     late: list[Commit] = []
 
@@ -103,14 +112,14 @@ def test_who_comes_while_others_are_applied_is_in_the_next_transaction_of_the_sa
     database.wait("a", "b")
     database.work()
     assert database.applied == [["a", "b"], ["c", "d"]]
-    assert ends(late) == [OK] * 2
+    assert await ends(late) == [OK] * 2
     database.wait("e")
     assert len(database.jobs) == 1, "the first has ended"
     database.work()
     assert database.applied[2:] == [["e"]]
 
 
-def test_no_commit_overtakes_another_job() -> None:
+async def test_no_commit_overtakes_another_job() -> None:
     database = Database()
     database.wait("a", "b")
     database.submit(database.applied.append, ["job"])
@@ -120,14 +129,14 @@ def test_no_commit_overtakes_another_job() -> None:
     assert database.applied == [["a", "b"], ["job"], ["c", "d"]]
 
 
-def test_a_channels_next_commit_comes_after_its_last_has_ended() -> None:
+async def test_a_channels_next_commit_comes_after_its_last_has_ended() -> None:
     database = Database()
     database.bad["a"] = StoreError("refused")
     first = database.wait("a", "b")
     second = database.wait("a", "c")
     database.work()
     assert database.tried == [["a", "b"], ["b"], ["a"], ["a", "c"], ["c"], ["a"]]
-    assert ends(first) == ends(second) == [StoreError, OK]
+    assert await ends(first) == await ends(second) == [StoreError, OK]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,7 @@ def test_a_channels_next_commit_comes_after_its_last_has_ended() -> None:
         ("MAX_SHARED_S", -1, 0, [["a"], ["b"], ["c"]]),
     ],
 )
-def test_one_transaction_takes_no_more_than_its_bounds(
+async def test_one_transaction_takes_no_more_than_its_bounds(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: float, octets: int, applied: list[list[str]]
 ) -> None:
     monkeypatch.setattr(shared_commits, bound, value)
@@ -147,10 +156,10 @@ def test_one_transaction_takes_no_more_than_its_bounds(
     added = database.wait("a", "b", "c", octets=octets)
     database.work()
     assert database.applied == applied
-    assert ends(added) == [OK] * 3
+    assert await ends(added) == [OK] * 3
 
 
-def test_a_large_commit_holds_nobody_who_came_before_it() -> None:
+async def test_a_large_commit_holds_nobody_who_came_before_it() -> None:
     database = Database()
     database.wait("a", "b")
     database.wait("large", octets=20_000_000)
@@ -159,7 +168,7 @@ def test_a_large_commit_holds_nobody_who_came_before_it() -> None:
     assert database.applied == [["a", "b"], ["large"], ["c", "d"]]
 
 
-def test_what_is_done_again_has_the_same_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_done_again_has_the_same_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the first transaction may not have been heard of: nobody in it may be told that it was not."""
     monkeypatch.setattr(shared_commits, "MAX_SHARED_S", 3_600)
     attempt = Attempt([Commit(name, {}) for name in "abc"])
@@ -189,67 +198,67 @@ def test_every_row_has_a_size(kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError("refused"), StoreUnavailableError("locked")])
-def test_what_is_ones_own_is_told_to_it_alone(error: Exception) -> None:
+async def test_what_is_ones_own_is_told_to_it_alone(error: Exception) -> None:
     database = Database()
     database.bad["b"] = error
     added = database.wait("a", "b", "c")
     database.work()
     assert database.tried == [["a", "b", "c"], ["a", "c"], ["b"]]
-    assert ends(added) == [OK, type(error), OK]
+    assert await ends(added) == [OK, type(error), OK]
     assert database.hurried == [False, True, True]
 
 
-def test_a_lost_lease_is_told_to_its_owner() -> None:
+async def test_a_lost_lease_is_told_to_its_owner() -> None:
     database = Database()
     database.lost = {"b"}
     added = database.wait("a", "b", "c")
     database.work()
-    assert ends(added) == [OK, LeaseLostError, OK]
+    assert await ends(added) == [OK, LeaseLostError, OK]
     assert database.applied == [["a", "c"]]
 
 
-def test_where_many_fail_each_is_tried_alone_in_the_end() -> None:
+async def test_where_many_fail_each_is_tried_alone_in_the_end() -> None:
     database = Database()
     names = [f"{number}" for number in range(20)]
     database.bad = {name: StoreUnavailableError(name) for name in names[:10]}
     added = database.wait(*names)
     database.work()
-    assert ends(added) == [StoreUnavailableError] * 10 + [OK] * 10
-    assert [str(commit.done.exception()) for commit in added[:10]] == names[:10]
+    assert await ends(added) == [StoreUnavailableError] * 10 + [OK] * 10
+    assert [str(commit.told.exception()) for commit in added[:10]] == names[:10]
     together = [tried for tried in database.tried if len(tried) > 1]
     assert len(together) == shared_commits.MAX_TOGETHER
     assert len(database.tried) == len(together) + len(names)
 
 
-def test_where_the_end_fails_each_is_tried_alone() -> None:
+async def test_where_the_end_fails_each_is_tried_alone() -> None:
     database = Database()
     database.at_commit = [StoreUnavailableError("full"), None, StoreUnavailableError("full"), None]
     added = database.wait("a", "b", "c")
     database.work()
     assert database.tried == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-    assert ends(added) == [OK, StoreUnavailableError, OK]
+    assert await ends(added) == [OK, StoreUnavailableError, OK]
 
 
-def test_what_is_the_databases_is_told_to_all_who_waited_at_once() -> None:
+async def test_what_is_the_databases_is_told_to_all_who_waited_at_once() -> None:
     database = Database()
     database.down = StoreUnavailableError("no route")
     names = [str(number) for number in range(3 * shared_commits.MAX_SHARING)]
     added = database.wait(*names)
     cancelled = added.pop(100)
-    assert cancelled.done.cancel()
+    await cancel(cancelled)
     database.work()
     assert len(database.tried) == 1
-    assert ends(added) == [StoreUnavailableError] * len(added)
-    errors = {id(commit.done.exception()) for commit in added}
+    assert await ends(added) == [StoreUnavailableError] * len(added)
+    errors = {id(commit.told.exception()) for commit in added}
     assert len(errors) == len(added), "each is raised in a task of its own"
-    assert {str(commit.done.exception()) for commit in added} == {"no route"}
+    assert {str(commit.told.exception()) for commit in added} == {"no route"}
     database.down = None
     again = database.wait("a")
     database.work()
-    assert ends(again) == [OK]
+    assert await ends(again) == [OK]
 
 
-def test_who_came_while_the_database_failed_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_came_while_the_database_failed_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has not waited yet."""
     database = Database()
     late: list[Commit] = []
@@ -264,11 +273,11 @@ def test_who_came_while_the_database_failed_is_tried(monkeypatch: pytest.MonkeyP
     database.commits = SharedCommits(apply, database.submit)
     first = database.wait("a", "b")
     database.work()
-    assert ends(first) == [StoreUnavailableError] * 2
-    assert ends(late) == [OK] * 2
+    assert await ends(first) == [StoreUnavailableError] * 2
+    assert await ends(late) == [OK] * 2
 
 
-def test_a_database_that_fails_when_they_are_tried_alone_is_asked_no_more() -> None:
+async def test_a_database_that_fails_when_they_are_tried_alone_is_asked_no_more() -> None:
     database = Database()
     added = database.wait("a", "b", "c")
 
@@ -284,32 +293,33 @@ def test_a_database_that_fails_when_they_are_tried_alone_is_asked_no_more() -> N
         commits.add(commit)
     database.work()
     assert database.tried == [["a", "b", "c"], ["a"]]
-    assert [str(commit.done.exception(0)) for commit in added] == ["gone"] * 3
+    assert await ends(added) == [StoreUnavailableError] * 3
+    assert [str(commit.told.exception()) for commit in added] == ["gone"] * 3
 
 
-def test_a_refusal_for_good_is_nobody_elses() -> None:
+async def test_a_refusal_for_good_is_nobody_elses() -> None:
     """Each that is told so ends its channel."""
     database = Database()
     database.down = StoreError("refused")
     added = database.wait("a", "b")
     database.work()
     assert database.tried == [["a", "b"], ["a"], ["b"]]
-    assert ends(added) == [StoreError] * 2
+    assert await ends(added) == [StoreError] * 2
 
 
-def test_an_end_that_was_not_heard_of_is_told_to_all_and_nobody_is_tried_again() -> None:
+async def test_an_end_that_was_not_heard_of_is_told_to_all_and_nobody_is_tried_again() -> None:
     database = Database()
     database.at_commit = [StoreOutcomeUnknownError("gone")]
     added = database.wait("a", "b")
     database.work()
     assert database.tried == [["a", "b"]]
-    assert ends(added) == [StoreOutcomeUnknownError] * 2
-    errors = [commit.done.exception(0) for commit in added]
+    assert await ends(added) == [StoreOutcomeUnknownError] * 2
+    errors = [commit.told.exception() for commit in added]
     assert errors[0] is not errors[1], "each is raised in a task of its own"
     assert {getattr(error, "reason", "") for error in errors} == {"gone"}
 
 
-def test_those_for_whom_there_was_no_time_are_told_nothing_of_an_unknown_end(
+async def test_those_for_whom_there_was_no_time_are_told_nothing_of_an_unknown_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_commits, "MAX_SHARED_S", -1)
@@ -317,43 +327,41 @@ def test_those_for_whom_there_was_no_time_are_told_nothing_of_an_unknown_end(
     database.at_commit = [StoreOutcomeUnknownError("gone")]
     added = database.wait("a", "b")
     database.work()
-    assert ends(added) == [StoreOutcomeUnknownError, OK]
+    assert await ends(added) == [StoreOutcomeUnknownError, OK]
 
 
-def test_faults_that_are_no_stores_are_told_too() -> None:
+async def test_faults_that_are_no_stores_are_told_too() -> None:
     database = Database()
     database.bad["b"] = OverflowError("an integer of 65 bits")
     added = database.wait("a", "b")
     database.work()
-    assert ends(added) == [OK, OverflowError]
+    assert await ends(added) == [OK, OverflowError]
 
 
 # --- Not at all ----------------------------------------------------------------------------------
 
 
-def test_what_is_cancelled_before_it_begins_never_does() -> None:
+async def test_what_is_cancelled_before_it_begins_never_does() -> None:
     database = Database()
     one, two, three = database.wait("a", "b", "c")
-    assert one.done.cancel()
-    assert three.done.cancel()
+    await cancel(one, three)
     database.work()
     assert database.applied == [["b"]]
-    assert ends([two]) == [OK]
+    assert await ends([two]) == [OK]
 
 
-def test_what_is_cancelled_takes_nobodys_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_cancelled_takes_nobodys_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_commits, "MAX_SHARED_BYTES", 3_000)
     database = Database()
     first, *_ = database.wait("a", "b", "c", octets=1_000)
-    first.done.cancel()
+    await cancel(first)
     database.work()
     assert database.applied == [["b", "c"]]
 
 
-def test_where_all_are_cancelled_the_job_ends() -> None:
+async def test_where_all_are_cancelled_the_job_ends() -> None:
     database = Database()
-    for commit in database.wait("a", "b"):
-        commit.done.cancel()
+    await cancel(*database.wait("a", "b"))
     database.work()
     assert database.tried == []
     database.wait("c")
@@ -361,20 +369,40 @@ def test_where_all_are_cancelled_the_job_ends() -> None:
     assert database.applied == [["c"]]
 
 
-def test_what_has_begun_cannot_be_cancelled() -> None:
+async def test_what_has_begun_is_done_though_nobody_waits_for_it_any_more() -> None:
     database = Database()
-    cancelled: list[bool] = []
-    database.commits = SharedCommits(
-        lambda attempt: cancelled.extend(commit.done.cancel() for commit in attempt.commits),
-        database.submit,
-    )
-    added = database.wait("a", "b")
+    one, two = database.wait("a", "b")
+    assert one.told.cancel(), "the thread comes before the event loop's next turn"
     database.work()
-    assert cancelled == [False, False]
-    assert ends(added) == [OK, OK]
+    assert database.applied == [["a", "b"]]
+    assert await ends([two]) == [OK]
+    assert one.told.cancelled()
 
 
-def test_without_a_thread_nothing_waits() -> None:
+async def test_the_event_loop_is_woken_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    wakes: list[object] = []
+    wake = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *what: wakes.append(wake(*what)))
+    database = Database()
+    added = database.wait("a", "b", "c")
+    database.work()
+    assert await ends(added) == [OK] * 3
+    assert len(wakes) == 1
+
+
+def test_commits_of_an_event_loop_that_has_ended_are_done() -> None:
+    database = Database()
+
+    async def leave() -> None:
+        database.wait("a", "b")
+
+    asyncio.run(leave())
+    database.work()
+    assert database.applied == [["a", "b"]]
+
+
+async def test_without_a_thread_nothing_waits() -> None:
     def refuse(*_: object) -> Future[Any]:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
