@@ -79,7 +79,7 @@ class Database:
         self._is_stopping = False
         self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
-        self._commits = SharedCommits(self._apply, self._worker.submit)
+        self._commits = SharedCommits(self._worker.submit)
 
     # On the event loop.
 
@@ -94,7 +94,7 @@ class Database:
     def commit(self, channel_id: ChannelId, changes: Changes) -> asyncio.Future[None]:
         """Apply all changes in one transaction, after the jobs before it; commits that wait meanwhile may share it."""
         commit = Commit(channel_id, changes)
-        self._watch.until(self._commits.add(commit))
+        self._watch.until(self._commits.add(commit, self._apply))
         return commit.told
 
     def stop(self) -> Future[None]:

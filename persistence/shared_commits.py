@@ -160,24 +160,31 @@ class Attempt:
 Submit: TypeAlias = Callable[..., "Future[Any]"]
 """Gives the thread a job, with its arguments."""
 
+Apply: TypeAlias = Callable[[Attempt], None]
+"""Applies the commits of an attempt."""
+
 
 class SharedCommits:
     """Commits that wait for a thread; those between two other jobs of the thread may share.
 
+    It does not keep what applies them, whose part it is: what is forgotten without being closed goes at once.
+
     Args:
-        apply: Applies the commits of an attempt in one transaction, or none of them and raises; in the thread.
         submit: Gives the thread a job.
     """
 
-    def __init__(self, apply: Callable[[Attempt], None], submit: Submit) -> None:
-        self._apply = apply
+    def __init__(self, submit: Submit) -> None:
         self._submit = submit
         self._lock = Lock()
         self._open: deque[Commit] | None = None
         self._job: Future[Any] = Future()
 
-    def add(self, commit: Commit) -> Future[Any]:
+    def add(self, commit: Commit, apply: Apply) -> Future[Any]:
         """Let a commit wait, and return the job that will do it.
+
+        Args:
+            commit: The commit.
+            apply: Applies the commits of an attempt in one transaction, or none of them and raises; in the thread.
 
         Raises:
             RuntimeError: The thread has ended.
@@ -185,7 +192,7 @@ class SharedCommits:
         with self._lock:
             if self._open is None:
                 waiting: deque[Commit] = deque()
-                self._job = self._submit(self._work, waiting)
+                self._job = self._submit(self._work, waiting, apply)
                 self._open = waiting
             self._open.append(commit)
             return self._job
@@ -195,10 +202,10 @@ class SharedCommits:
         with self._lock:
             self._open = None
 
-    def _work(self, waiting: deque[Commit]) -> None:
+    def _work(self, waiting: deque[Commit], apply: Apply) -> None:
         while commits := self._take(waiting):
             behind = len(waiting)
-            error = self._finish(commits)
+            error = _finish(commits, apply)
             if error is not None:  # they have waited as long
                 _tell(self._take_first(waiting, behind), error)
 
@@ -226,36 +233,38 @@ class SharedCommits:
             taken = [waiting.popleft() for _ in range(count)]
         return [commit for commit in taken if commit.begin()]
 
-    def _finish(self, commits: list[Commit]) -> StoreUnavailableError | None:
-        """Apply commits, and tell each how it ended; return what the database failed of, if that is why."""
-        groups = deque([commits])
-        failures = 0
-        while groups:
-            attempt = Attempt(groups.popleft(), is_hurried=failures > 0)
-            error = self._try(attempt)
-            if attempt.left:
-                groups.appendleft(attempt.left)
-            if error is None or isinstance(error, StoreOutcomeUnknownError):
-                _tell(attempt.commits, error)
-            elif attempt.is_common and isinstance(error, StoreUnavailableError):
-                for group in (attempt.commits, *groups):
-                    _tell(group, error)
-                return error
-            elif len(attempt.commits) == 1:
-                _tell(attempt.commits, error)
-            else:
-                failures += 1
-                together, alone = _part(attempt, is_last=failures >= MAX_TOGETHER)
-                groups.extendleft([together] if together else [])
-                groups.extend([commit] for commit in alone)
-        return None
 
-    def _try(self, attempt: Attempt) -> BaseException | None:
-        try:
-            self._apply(attempt)
-        except BaseException as error:  # as a thread pool hands it on
+def _finish(commits: list[Commit], apply: Apply) -> StoreUnavailableError | None:
+    """Apply commits, and tell each how it ended; return what the database failed of, if that is why."""
+    groups = deque([commits])
+    failures = 0
+    while groups:
+        attempt = Attempt(groups.popleft(), is_hurried=failures > 0)
+        error = _try(attempt, apply)
+        if attempt.left:
+            groups.appendleft(attempt.left)
+        if error is None or isinstance(error, StoreOutcomeUnknownError):
+            _tell(attempt.commits, error)
+        elif attempt.is_common and isinstance(error, StoreUnavailableError):
+            for group in (attempt.commits, *groups):
+                _tell(group, error)
             return error
-        return None
+        elif len(attempt.commits) == 1:
+            _tell(attempt.commits, error)
+        else:
+            failures += 1
+            together, alone = _part(attempt, is_last=failures >= MAX_TOGETHER)
+            groups.extendleft([together] if together else [])
+            groups.extend([commit] for commit in alone)
+    return None
+
+
+def _try(attempt: Attempt, apply: Apply) -> BaseException | None:
+    try:
+        apply(attempt)
+    except BaseException as error:  # as a thread pool hands it on
+        return error
+    return None
 
 
 def _part(attempt: Attempt, *, is_last: bool) -> tuple[list[Commit], list[Commit]]:

@@ -34,7 +34,8 @@ class Database:
         self.down: Exception | None = None
         self.at_commit: list[Exception | None] = []
         self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
-        self.commits = SharedCommits(self.apply, self.submit)
+        self.does: Callable[[Attempt], None] = self.apply
+        self.commits = SharedCommits(self.submit)
 
     def submit(self, job: Callable[..., Any], *args: object) -> Future[Any]:
         future: Future[Any] = Future()
@@ -52,7 +53,7 @@ class Database:
         body = BodyRecord(message_id="a", part="content", data=bytes(octets))
         added = [Commit(name, written([body]) if octets else {}) for name in names]
         for commit in added:
-            self.commits.add(commit)
+            self.commits.add(commit, self.does)
         return added
 
     def apply(self, attempt: Attempt) -> None:
@@ -108,7 +109,7 @@ async def test_who_comes_while_others_are_applied_is_in_the_next_transaction_of_
         if not late:
             late.extend(database.wait("c", "d"))
 
-    database.commits = SharedCommits(apply, database.submit)
+    database.does = apply
     database.wait("a", "b")
     database.work()
     assert database.applied == [["a", "b"], ["c", "d"]]
@@ -270,7 +271,7 @@ async def test_who_came_while_the_database_failed_is_tried(monkeypatch: pytest.M
         Database.apply(database, attempt)
 
     monkeypatch.setattr(shared_commits, "MAX_SHARING", 1)
-    database.commits = SharedCommits(apply, database.submit)
+    database.does = apply
     first = database.wait("a", "b")
     database.work()
     assert await ends(first) == [StoreUnavailableError] * 2
@@ -279,18 +280,15 @@ async def test_who_came_while_the_database_failed_is_tried(monkeypatch: pytest.M
 
 async def test_a_database_that_fails_when_they_are_tried_alone_is_asked_no_more() -> None:
     database = Database()
-    added = database.wait("a", "b", "c")
 
     def apply(attempt: Attempt) -> None:
         if len(database.tried) == 1:
             database.down = StoreUnavailableError("gone")
         Database.apply(database, attempt)
 
+    database.does = apply
+    added = database.wait("a", "b", "c")
     database.at_commit = [StoreUnavailableError("full")]
-    commits = SharedCommits(apply, database.submit)
-    database.jobs.clear()
-    for commit in added:
-        commits.add(commit)
     database.work()
     assert database.tried == [["a", "b", "c"], ["a"]]
     assert await ends(added) == [StoreUnavailableError] * 3
@@ -407,7 +405,7 @@ async def test_without_a_thread_nothing_waits() -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
     database = Database()
-    commits = SharedCommits(database.apply, refuse)
+    commits = SharedCommits(refuse)
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            commits.add(Commit("a", {}))
+            commits.add(Commit("a", {}), database.apply)
