@@ -67,6 +67,9 @@ class Backend(Protocol):
     def is_broken(self, connection: Connection) -> bool:
         """Say whether a connection can only be replaced."""
 
+    def hurry(self, connection: Connection) -> None:
+        """Wait less long, in this transaction, for what others hold: it was waited for before, for others' sake."""
+
     def hang_up_if_silent(self) -> None:
         """Ask whether the database still answers; where it does not in time, end what waits for it.
 

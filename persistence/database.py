@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -22,6 +22,7 @@ from persistence.backend import Backend
 from persistence.event_log import EventLog
 from persistence.leases import Leases, ledger_lease
 from persistence.retention import EventRetention
+from persistence.shared_commits import Attempt, Commit, SharedCommits
 from persistence.statements import (
     DELETE_CHANNEL,
     SELECT_LEDGER,
@@ -78,6 +79,7 @@ class Database:
         self._is_stopping = False
         self._watch = Watch(backend.patience_s, backend.hang_up_if_silent)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="reliable-channel-store")
+        self._commits = SharedCommits(self._worker.submit)
 
     # On the event loop.
 
@@ -88,6 +90,12 @@ class Database:
         submitted = self._submit(job, *args, **kwargs)
         self._watch.until(submitted)
         return asyncio.wrap_future(submitted)
+
+    def commit(self, channel_id: ChannelId, changes: Changes) -> asyncio.Future[None]:
+        """Apply all changes in one transaction, after the jobs before it; commits that wait meanwhile may share it."""
+        commit = Commit(channel_id, changes)
+        self._watch.until(self._commits.add(commit, self._apply))
+        return commit.told
 
     def stop(self) -> Future[None]:
         """Have the worker thread do what it was given, close the database and end."""
@@ -166,7 +174,7 @@ class Database:
     def _load(self, channel_id: ChannelId) -> Snapshot:
         snapshot: dict[type[Record], list[Record]] = {}
         with self._reads.begin() as connection, closing(connection.connection.cursor()) as cursor:
-            # The driver's own cursor, as in `_commit`: there may be a hundred thousand rows.
+            # The driver's own cursor, as in `_write_rows`: there may be a hundred thousand rows.
             for kind, statements in self._statements.items():
                 if kind not in (EventRecord, LedgerRecord):
                     cursor.execute(statements.select, (channel_id,))
@@ -174,37 +182,56 @@ class Database:
                         snapshot[kind] = statements.records(cursor.fetchall())
         return snapshot
 
-    def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes in one transaction."""
-        self._write(self._commit, channel_id, changes)
+    def _apply(self, attempt: Attempt) -> None:
+        """Apply commits in one transaction, or none of them."""
+        try:
+            self._translate_errors(self._write, self._commit, attempt)
+        except Exception:
+            if self._living_writer() is None:
+                attempt.blame_database()
+            raise
 
-    def _commit(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+    def _commit(self, writer: Connection, attempt: Attempt) -> None:
+        attempt.blame_database()
+        self._leasing.check_place()
+        for commit in attempt.check_each():
+            self._check(commit.channel_id, commit.changes)
+        try:
+            with self._transaction(writer):
+                if attempt.is_hurried:
+                    self._backend.hurry(writer)
+                for commit in attempt.write_each():
+                    self._write_rows(writer, commit.channel_id, commit.changes)
+        except BaseException:
+            for commit in attempt.commits:  # what was removed from their events is there again
+                self._events.forget(commit.channel_id)
+            raise
+
+    def _check(self, channel_id: ChannelId, changes: Changes) -> None:
         self._leasing.check(channel_id)
-        kinds = {kind for kind, _ in changes}
-        if LedgerRecord in kinds:
-            self._check_ledgers(str(key[0]) for kind, key in changes if kind is LedgerRecord)
-        batches = self._batches(channel_id, changes)
-        with self._transaction(writer):
-            # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
-            with closing(writer.connection.cursor()) as cursor:
-                if kinds - {LedgerRecord}:
-                    cursor.execute(self._add_channel, (channel_id,))
-                for statement, rows in batches.items():
-                    cursor.executemany(statement, rows)
-                totals = self._events.count_appended(cursor, channel_id, changes)
-            if EventRecord in kinds:
-                self._sweep_later(
-                    channel_id, has_more=self._events.trim(writer, channel_id, totals)
-                )
-            elif self._events.is_due(channel_id) and self._leasing.holds(channel_id):
-                self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
+        for kind, key in changes:
+            if kind is LedgerRecord:
+                self._check_ledger(str(key[0]))
 
-    def _check_ledgers(self, scopes: Iterable[str]) -> None:
-        for scope in scopes:
-            try:
-                self._leasing.check(ledger_lease(scope))
-            except LeaseLostError as error:
-                raise BudgetInUseError(scope) from error
+    def _write_rows(self, writer: Connection, channel_id: ChannelId, changes: Changes) -> None:
+        kinds = {kind for kind, _ in changes}
+        # The driver's own cursor: SQLAlchemy's execution would cost more than SQLite's work.
+        with closing(writer.connection.cursor()) as cursor:
+            if kinds - {LedgerRecord}:
+                cursor.execute(self._add_channel, (channel_id,))
+            for statement, rows in self._batches(channel_id, changes).items():
+                cursor.executemany(statement, rows)
+            totals = self._events.count_appended(cursor, channel_id, changes)
+        if EventRecord in kinds:
+            self._sweep_later(channel_id, has_more=self._events.trim(writer, channel_id, totals))
+        elif self._events.is_due(channel_id) and self._leasing.holds(channel_id):
+            self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))
+
+    def _check_ledger(self, scope: str) -> None:
+        try:
+            self._leasing.check(ledger_lease(scope))
+        except LeaseLostError as error:
+            raise BudgetInUseError(scope) from error
 
     def read_events(self, channel_id: ChannelId, after: int, limit: int) -> list[EventRecord]:
         """Return events with a larger sequence, if none of them was removed."""
@@ -245,6 +272,7 @@ class Database:
                 self._give_back(channel_id)
 
     def _purge(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check_place()
         self._leasing.check(channel_id)
         with self._transaction(writer):
             writer.execute(DELETE_CHANNEL, {"channel": channel_id})
@@ -252,7 +280,9 @@ class Database:
             self._leasing.confirm(writer, channel_id)
 
     def _submit(self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        return self._worker.submit(self._translate_errors, job, *args, **kwargs)
+        submitted = self._worker.submit(self._translate_errors, job, *args, **kwargs)
+        self._commits.part()
+        return submitted
 
     def _translate_errors(
         self, job: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
@@ -382,6 +412,7 @@ class Database:
             self._write(self._sweep, channel_id)
 
     def _sweep(self, writer: Connection, channel_id: ChannelId) -> None:
+        self._leasing.check_place()
         self._leasing.check(channel_id)
         with self._transaction(writer):
             self._sweep_later(channel_id, has_more=self._events.sweep(writer, channel_id))

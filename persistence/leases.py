@@ -53,12 +53,18 @@ class Leases(Protocol):
             StoreUnavailableError: That cannot be told.
         """
 
+    def check_place(self) -> None:
+        """Do nothing if others would find what we hold; before `check`, once for all channels.
+
+        Raises:
+            StoreUnavailableError: They would not, so that somebody may have taken any of it.
+        """
+
     def check(self, channel_id: ChannelId) -> None:
         """Do nothing if nobody has taken the channel from us.
 
         Raises:
             LeaseLostError: Somebody has.
-            StoreUnavailableError: Somebody may have.
         """
 
     def resume(self, writer: Connection) -> None:
@@ -183,7 +189,10 @@ class FileLeases:
                 _close_unused(self._path)
 
     def check(self, channel_id: ChannelId) -> None:
-        """Do nothing if the locks are in the file that others look at; nobody can take one away there."""
+        """Do nothing: nobody can take a lock away."""
+
+    def check_place(self) -> None:
+        """Do nothing if the locks are in the file that others look at."""
         file = _lock_files.get(self._path)
         if file is not None and self._held:
             file.check()
@@ -352,6 +361,9 @@ class AdvisoryLeases:
                 self._unlock(writer, channel_id)
                 raise
         self._held[channel_id] = lease
+
+    def check_place(self) -> None:
+        """Do nothing: the server has them."""
 
     def check(self, channel_id: ChannelId) -> None:
         """Do nothing if nobody has taken the channel from us."""

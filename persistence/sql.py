@@ -3,9 +3,9 @@
 `SqlStore` is the asyncio side: it hands each call to one worker thread of its own, so that the
 event loop never waits for a disk or a server. Nothing here knows the protocol.
 
-Each commit is one transaction. On SQLite with ``synchronous="FULL"`` it is on the disk when
-`commit` returns; with ``"NORMAL"`` the newest commits can be lost when the machine (not only the
-process) stops, but never parts of one.
+Each commit is all or nothing; those of several channels that wait at once share a transaction. On
+SQLite with ``synchronous="FULL"`` it is on the disk when `commit` returns; with ``"NORMAL"`` the
+newest commits can be lost when the machine (not only the process) stops, but never parts of one.
 
 Spec: RELIABLE-CHANNEL-API, Type definitions, Persistence.
 """
@@ -137,7 +137,7 @@ class SqlStore:
             await asyncio.shield(database.release(channel_id))
 
     async def commit(self, channel_id: ChannelId, changes: Changes) -> None:
-        """Apply all changes durably in one transaction, or none.
+        """Apply all changes durably in one transaction, or none; those of other channels may share it.
 
         A ledger row belongs to no channel and is never deleted: the newer one stays.
 
@@ -148,8 +148,7 @@ class SqlStore:
             StoreUnavailableError: The database failed; nothing was applied.
             StoreOutcomeUnknownError: It failed while committing: all was applied, or nothing.
         """
-        database = self.opened()
-        await database.run(database.commit, channel_id, dict(changes))
+        await self.opened().commit(channel_id, dict(changes))
 
     async def read_events(
         self, channel_id: ChannelId, *, after: int, limit: int

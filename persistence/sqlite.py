@@ -164,6 +164,9 @@ class SqliteBackend:
         """Say no: there is nobody who could hang up."""
         return False
 
+    def hurry(self, connection: Connection) -> None:
+        """Do nothing: who has begun to write waits for nobody."""
+
     def hang_up_if_silent(self) -> None:
         """Do nothing, for the same reason."""
 

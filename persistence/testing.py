@@ -305,6 +305,51 @@ class ChannelStoreSuite(ABC):
                     group.create_task(store.commit("room", written([record])))
             assert rows_of(await self.peek(store)) == exact(records)
 
+    async def test_concurrent_commits_of_many_channels_are_all_applied(self) -> None:
+        """A store may do them together, but each channel's in their order."""
+        ids = [f"room {number}" for number in range(30)]
+        rows = [LostRecord(message_id="same", lost_ns=number) for number in range(3)]
+        async with self.opened() as store:
+            async with asyncio.TaskGroup() as group:
+                for number, row in enumerate(rows, start=1):
+                    for channel_id in ids:
+                        changes = written([row, sample_event(number)])
+                        group.create_task(store.commit(channel_id, changes))
+            for channel_id in ids:
+                assert rows_of(await self.peek(store, channel_id)) == exact(rows[2:])
+                events = await store.read_events(channel_id, after=0, limit=9)
+                assert [event.sequence for event in events] == [1, 2, 3]
+
+    async def test_a_commit_that_fails_takes_no_other_with_it(self) -> None:
+        good, strange = sample_records(LogRecord)[1], sample_records(LostRecord)[0]
+        strange = replace(strange, lost_ns=None)  # type: ignore[arg-type]
+        ids = [f"room {number}" for number in range(9)]
+        async with self.opened() as store:
+            commits = [
+                store.commit(channel_id, written([good, strange] if place % 4 == 1 else [good]))
+                for place, channel_id in enumerate(ids)
+            ]
+            ends = await asyncio.gather(*commits, return_exceptions=True)
+            for place, (channel_id, end) in enumerate(zip(ids, ends, strict=True)):
+                is_strange = place % 4 == 1
+                assert is_strange or not end
+                expected = exact([good, strange] if is_strange else [good])
+                found = rows_of(await self.peek(store, channel_id))
+                assert found == (exact([]) if end else expected)
+
+    async def test_cancelled_commits_of_many_channels_take_no_other_with_them(self) -> None:
+        rows = sample_records(LostRecord)
+        ids = [f"room {number}" for number in range(20)]
+        async with self.opened() as store:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(store.commit(channel_id, written(rows))) for channel_id in ids
+                ]
+                group.create_task(_cancel_every_other(tasks))
+            for task, channel_id in zip(tasks, ids, strict=True):
+                found = rows_of(await self.peek(store, channel_id))
+                assert found == exact(rows) or (task.cancelled() and found == exact([]))
+
     # Channels.
 
     @_EACH_ODD_ID
@@ -530,6 +575,20 @@ class ChannelStoreSuite(ABC):
                 found = await store.load_ledger("node")
                 assert found is not None
                 assert (found.in_flight, found.held) == expected
+
+    async def test_the_newest_ledger_stays_whichever_channel_writes_it(self) -> None:
+        useds = [3, 9, 1, 7, 8, 2]
+        newest = LedgerRecord(scope="node", epoch=5, used=max(useds))
+        async with self.opened() as store:
+            async with asyncio.TaskGroup() as group:
+                for used in useds:
+                    ledger = replace(newest, used=used)
+                    row = LostRecord(message_id="a", lost_ns=used)
+                    group.create_task(store.commit(f"room {used}", written([row, ledger])))
+            assert await store.load_ledger("node") == newest
+            for used in useds:
+                found = rows_of(await self.peek(store, f"room {used}"))
+                assert found == exact([LostRecord(message_id="a", lost_ns=used)])
 
     async def test_ledgers_outlive_deletion_and_purge(self) -> None:
         node = LedgerRecord(scope="node", epoch=1, used=1)

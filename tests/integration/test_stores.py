@@ -6,7 +6,6 @@ Every outage is a real one: a server that stops or crashes, a file that another 
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import signal
 import socket
@@ -49,6 +48,7 @@ from tests.support.postgres import (
     private_cluster,
     run_sql,
 )
+from tests.support.small_disk import small_disk
 
 NETWORK = "memory://stores"
 
@@ -86,19 +86,6 @@ def locked(path: Path) -> Iterator[None]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Give a file system of 2 MB; skip where it cannot be had."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if os.name != "posix" or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("may not mount a file system of limited size")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], capture_output=True, check=True)
 
 
 async def check_unavailable(store: SqlStore, *rows: Record) -> None:

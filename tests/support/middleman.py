@@ -29,6 +29,8 @@ class Middleman:
         """Pass the next COMMIT on, but not its answer: be down from then on."""
         self.is_down = False
         """Hang up on everybody."""
+        self.calls = 0
+        """How often anybody connected."""
         self.swallowing = asyncio.Event()
         """Set when an answer was swallowed."""
 
@@ -63,6 +65,7 @@ class Middleman:
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self.calls += 1
         self._links.add(task)
         writers = [writer]
         with suppress(OSError, asyncio.CancelledError):

@@ -300,6 +300,8 @@ async def test_without_its_lock_file_a_store_writes_no_more(tmp_path: Path) -> N
             assert "\n" not in str(error.value)
             with pytest.raises(StoreUnavailableError, match="replaced or removed"):
                 await ours.acquire_channel("hall")
+            with pytest.raises(StoreUnavailableError, match="replaced or removed"):
+                await ours.purge_channel("room")
             away.replace(locks)
         with pytest.raises(StoreUnavailableError, match="replaced or removed"):
             await ours.commit("room", written([lost("ours")]))

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -537,6 +538,24 @@ async def test_a_forgotten_store_drives_nothing(path: Path) -> None:
     gc.collect()
     async with SqlStore(url_of(path)) as other:
         await other.acquire_channel("room")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(20)
+async def test_a_forgotten_store_is_gone_without_a_collection_of_garbage(path: Path) -> None:
+    """What its thread has not let go of by then would keep its channels until the next one."""
+    store = SqlStore(url_of(path))
+    await store.open()
+    await store.commit("room", written([lost("a")]))
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    watched = weakref.ref(store.opened(), lambda _: loop.call_soon_threadsafe(gone.set))
+    gc.disable()
+    try:
+        del store
+        await gone.wait()
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 async def fail(store: SqlStore) -> StoreError:

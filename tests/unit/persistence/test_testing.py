@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -116,6 +117,50 @@ class _Mixed(MemoryStore):
         return await super().acquire_channel(channel_id.lower())
 
 
+class _Together(MemoryStore):
+    """Does what several want at once in one go, and lets them fail together."""
+
+    def __init__(self, **limits: int) -> None:
+        super().__init__(**limits)
+        self._waiting: list[tuple[str, Changes]] = []
+
+    async def commit(self, channel_id: str, changes: Changes) -> None:
+        self._waiting.append((channel_id, changes))
+        await asyncio.sleep(0)
+        if any(
+            getattr(row, "lost_ns", 0) is None for _, item in self._waiting for row in item.values()
+        ):
+            raise ValueError
+        for commit in self._waiting:
+            await super().commit(*commit)
+        self._waiting.clear()
+
+
+class _Overtaking(MemoryStore):
+    """Does what several want at once, the last first."""
+
+    def __init__(self, **limits: int) -> None:
+        super().__init__(**limits)
+        self._waiting: list[tuple[str, Changes]] = []
+
+    async def commit(self, channel_id: str, changes: Changes) -> None:
+        self._waiting.append((channel_id, changes))
+        await asyncio.sleep(0)
+        while self._waiting:
+            await super().commit(*self._waiting.pop())
+
+
+class _Cancelling(_Together):
+    """Lets all of those go that share with one that was cancelled."""
+
+    async def commit(self, channel_id: str, changes: Changes) -> None:
+        try:
+            await super().commit(channel_id, changes)
+        except asyncio.CancelledError:
+            self._waiting.clear()
+            raise
+
+
 class _Shared(MemoryStore):
     """Lets two drive one channel."""
 
@@ -175,6 +220,16 @@ Test = Callable[[ChannelStoreSuite], Coroutine[Any, Any, None]]
         (_Forgetful, ChannelStoreSuite.test_one_commit_writes_replaces_and_deletes),
         (_Appending, ChannelStoreSuite.test_repeating_a_commit_changes_nothing),
         (_Torn, ChannelStoreSuite.test_commits_are_applied_wholly_or_not_at_all),
+        (_Together, ChannelStoreSuite.test_a_commit_that_fails_takes_no_other_with_it),
+        (
+            _Overtaking,
+            ChannelStoreSuite.test_concurrent_commits_of_many_channels_are_all_applied,
+        ),
+        (
+            _Cancelling,
+            ChannelStoreSuite.test_cancelled_commits_of_many_channels_take_no_other_with_them,
+        ),
+        (_Resetting, ChannelStoreSuite.test_the_newest_ledger_stays_whichever_channel_writes_it),
         pytest.param(_Mixed, lambda suite: suite.test_channels_are_kept_apart("ROOM"), id="case"),
         (_Shared, ChannelStoreSuite.test_a_channel_is_driven_once),
         (_Unordered, ChannelStoreSuite.test_events_come_in_pages),
