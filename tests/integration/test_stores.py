@@ -30,6 +30,7 @@ from reliable_channel import (
     ChannelExistsError,
     ChannelFailedError,
     MessageReceivedEvent,
+    MessageSentEvent,
     RateLimitConfig,
     ReliableChannel,
     SdsConfig,
@@ -617,7 +618,12 @@ async def test_a_node_whose_budget_was_taken_has_to_be_made_again(postgres_url: 
         )
         async with await create_node(config) as node:
             async with await create_reliable_channel(node, "room", TOPIC, "alice") as channel:
-                await channel.send(b"before")
+                # What was sent is kept as published before it is shown. Then nothing is left to be kept, with which the
+                # node would take its budget back first.
+                async with channel.events() as events:
+                    await channel.send(b"before")
+                    while not isinstance(await soon(anext(events)), MessageSentEvent):
+                        pass
                 await asyncio.to_thread(hang_up, postgres_url)
                 await other.acquire_ledger("node:600")
                 await check_failed(channel, "'node:600' is in use")
