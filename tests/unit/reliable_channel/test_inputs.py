@@ -63,7 +63,7 @@ async def test_the_task_wakes_by_itself_when_its_time_has_come() -> None:
 @virtual_time
 async def test_a_time_that_is_put_off_or_brought_forward_wakes_the_task_when_it_has_come() -> None:
     queue = InputQueue()
-    for seconds in (5, 60, 30):  # the timers of the first two would be early, or late
+    for seconds in (60, 5, 30):  # their timers would be late, or early
         queue.wake()
         await queue.wait(seconds)
     began = now_sec()
