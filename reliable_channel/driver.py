@@ -113,6 +113,8 @@ class Driver:
         except asyncio.CancelledError:
             self._inputs.wake()  # a cancelled wait for room makes place for the next
             raise
+        finally:
+            del future  # it holds its error, that holds this frame, and so the payload
 
     def is_storing(self, request_id: RequestId) -> bool:
         """Tell whether events of a request wait for their transaction."""
