@@ -15,11 +15,13 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.busy import Answering, Application, ShortWay
 from api.keys import KeyRing
 from api.models import ProblemDocument, SendRequest
 from api.paths import RawPathMiddleware
@@ -73,7 +75,7 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
             yield
 
     service = Service(settings, keys=keys)
-    app = FastAPI(
+    app = Application(
         title="Reliable Channel",
         version=__version__,
         description=DESCRIPTION,
@@ -87,9 +89,11 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
     app.state.streams = service.streams
     # Not `include_router`: then each request would be matched with two levels of routes.
     app.router.routes.extend(chain.from_iterable(router.routes for router in ROUTERS))
-    app.add_exception_handler(ReliableChannelError, on_error)
-    app.add_exception_handler(RequestValidationError, on_invalid_request)
-    app.add_exception_handler(HTTPException, on_status)
+    for kind, answers in ANSWERS.items():
+        app.add_exception_handler(kind, answers)
+    (busy,) = messages.busy_router.routes
+    assert isinstance(busy, APIRoute)
+    app.shorten(busy, FaultMiddleware(ShortWay(busy.endpoint, ANSWERS)))
     app.add_middleware(FaultMiddleware)
     app.add_middleware(RawPathMiddleware)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
@@ -135,6 +139,14 @@ async def on_status(request: Request, error: Exception) -> Response:
         headers=headers,
     )
     return answer(request, problem)
+
+
+ANSWERS: Final[dict[type[Exception], Answering]] = {
+    ReliableChannelError: on_error,
+    RequestValidationError: on_invalid_request,
+    HTTPException: on_status,
+}
+"""What is answered, by class of exception."""
 
 
 def allowed_methods(request: Request) -> list[str]:

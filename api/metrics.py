@@ -145,6 +145,9 @@ class MeasuredService(Protocol):
     def channels(self) -> Mapping[str, ReliableChannel]:
         """The open channels."""
 
+    def find(self, channel_id: ChannelId) -> ReliableChannel | None:
+        """Return an open channel, or None."""
+
 
 @dataclass(slots=True)
 class StoreHealth:
@@ -314,7 +317,7 @@ class Metrics:
 
     def _adopt(self, channel_id: ChannelId, totals: Totals) -> None:
         """Take the open handle of a channel, unless its counters were taken already."""
-        channel = self._service.channels.get(channel_id)
+        channel = self._service.find(channel_id)
         if totals.folded is None or totals.folded() is not channel:
             totals.channel = channel
 

@@ -63,7 +63,12 @@ class RawPathMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route a request or a socket by its raw path."""
-        if scope["type"] in ("http", "websocket"):
-            raw = scope.get("raw_path") or quote(scope["path"]).encode()
-            scope = {**scope, "path": canonical_path(raw.partition(b"?")[0])}
-        await self._app(scope, receive, send)
+        await self._app(
+            routed(scope) if scope["type"] in ("http", "websocket") else scope, receive, send
+        )
+
+
+def routed(scope: Scope) -> Scope:
+    """Return the scope of a request or a socket with the canonical raw path in the place of the decoded one."""
+    raw = scope.get("raw_path") or quote(scope["path"]).encode()
+    return {**scope, "path": canonical_path(raw.partition(b"?")[0])}

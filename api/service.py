@@ -118,6 +118,11 @@ class Service:
             if entry.channel is not None
         }
 
+    def find(self, channel_id: str) -> ReliableChannel | None:
+        """Return an open channel, or None; `channels` would go through all of them."""
+        entry = self._entries.get(channel_id)
+        return None if entry is None else entry.channel
+
     @property
     def unavailable(self) -> Mapping[str, ChannelUnavailableError]:
         """The channels of the service that are not open, and why."""

@@ -56,6 +56,12 @@ MAX_UNREAD_HEADER_BYTES: Final = 256 << 10
 SOCKET_SLACK_BYTES: Final = 1_024
 """What a WebSocket's message may have beyond a body: its other fields."""
 
+COLLECT_AFTER: Final = (10_000, 10, 10)
+"""When the garbage collector looks, see ``gc.set_threshold``: what hundreds of requests have under way is alive.
+
+With the interpreter's 700 each request would be looked at several times before it ends, and what lasts as often.
+"""
+
 CLOSING_SEC: Final = 5.0
 """What closing channels and store may take after the last request, before the process ends all the same."""
 
@@ -263,6 +269,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, settings: Address) -> None:
         super().__init__(config)
         self.settings = settings
+        self._thresholds = gc.get_threshold()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -278,6 +285,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
         ports = [sock.getsockname()[1] for sock in sockets or ()] or [self.settings.port]
         for port in ports:
             typer.echo(f"Listening on http://{shown_host(self.settings.host)}:{port}")
@@ -286,6 +294,7 @@ class Server(uvicorn.Server):
         """End serving."""
         await super().shutdown(sockets)
         gc.unfreeze()
+        gc.set_threshold(*self._thresholds)
 
 
 class Stop:

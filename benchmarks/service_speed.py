@@ -36,6 +36,7 @@ from api.service import Service
 from api.serving import Server, listening, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
+from benchmarks.acknowledging import offer_links
 from benchmarks.figures import Figure, Part, Table, figure
 from benchmarks.http_load import Answers, Pool, connected, drive, get, post, quantile
 
@@ -56,6 +57,8 @@ LATENCY_RATE: Final = 100
 
 LATENCY_SEC: Final = 20
 """How long they are posted."""
+
+NETWORK: Final = "memory://service-bench"
 
 EMPTY: Final = "empty handler"
 
@@ -157,7 +160,7 @@ async def serve_empty() -> None:
     await serve([(empty_app(), ServiceSettings(**QUIET))])  # type: ignore[arg-type]
 
 
-async def serve_services(folder: Path, count: int) -> None:
+async def serve_services(folder: Path, count: int, node: str = NETWORK) -> None:
     """Serve services with a store each, on one network."""
     async with AsyncExitStack() as stack:
         apps: list[tuple[object, ServiceSettings]] = []
@@ -165,7 +168,7 @@ async def serve_services(folder: Path, count: int) -> None:
         for number in range(count):
             settings = ServiceSettings(
                 database=f"sqlite:///{folder}/{number}.db",
-                node="memory://service-bench",
+                node=node,
                 **QUIET,  # type: ignore[arg-type]
             )
             app = create_app(settings, keys=KeyRing({}))
@@ -409,7 +412,8 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "empty":
         asyncio.run(serve_empty())
     else:
-        asyncio.run(serve_services(Path(arguments[1]), int(arguments[2])))
+        offer_links()
+        asyncio.run(serve_services(Path(arguments[1]), int(arguments[2]), *arguments[3:]))
 
 
 if __name__ == "__main__":

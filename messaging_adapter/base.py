@@ -13,6 +13,7 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
@@ -60,6 +61,9 @@ MAX_OPEN_SENDS: Final = 1_000
 
 MAX_LOOKUP_HASHES: Final = 100
 """Hashes in one store query (13/STORE)."""
+
+MAX_KNOWN_TOPICS: Final = 4_096
+"""Content topics whose pubsub topics are remembered."""
 
 logger = logging.getLogger("reliable_channel.messaging_adapter")
 
@@ -227,8 +231,7 @@ class WakuNode(ABC):
             raise InvalidContentTopicError(repr(content_topic), "is not text")
         protocols = self.config.protocols_config
         shards = protocols.auto_sharding_config.num_shards_in_cluster
-        shard = shard_of(parse_content_topic(content_topic), shards)
-        return pubsub_topic(protocols.cluster_id, shard)
+        return pubsub_topic_of(content_topic, protocols.cluster_id, shards)
 
     async def subscribe_topic(self, content_topic: str, handler: MessageHandler) -> Subscription:
         """Receive messages of a content topic from now on.
@@ -522,3 +525,13 @@ class WakuNode(ABC):
         self._hub.emit(
             NodeMessageReceivedEvent(message_hash=message.message_hash, message=envelope)
         )
+
+
+@lru_cache(maxsize=MAX_KNOWN_TOPICS)
+def pubsub_topic_of(content_topic: str, cluster_id: int, shards: int) -> str:
+    """Return the pubsub topic of a content topic; each message asks for it twice.
+
+    Raises:
+        InvalidContentTopicError: It is not a content topic that the network can carry.
+    """
+    return pubsub_topic(cluster_id, shard_of(parse_content_topic(content_topic), shards))

@@ -110,8 +110,11 @@ class Driver:
         self._inputs.wake()
         try:
             return await future
-        finally:
+        except asyncio.CancelledError:
             self._inputs.wake()  # a cancelled wait for room makes place for the next
+            raise
+        finally:
+            del future  # it holds its error, that holds this frame, and so the payload
 
     def is_storing(self, request_id: RequestId) -> bool:
         """Tell whether events of a request wait for their transaction."""
@@ -137,6 +140,7 @@ class Driver:
                 await self._turn()
         finally:
             self._is_running = False
+            self._inputs.stop_clock()
 
     def stop(self) -> None:
         """Let ``run`` return after the transaction that is under way."""
@@ -287,6 +291,8 @@ class Driver:
     def _log_refusals(self) -> None:
         """Write at most one line a second about what the network sent and was refused."""
         dropped = self._machine.state.outbox.dropped
+        if not dropped:
+            return
         # Another channel on the same topic is nobody's fault.
         total = dropped.total() - dropped["foreign_channel"]
         now = self._clock.now_ns()

@@ -49,6 +49,9 @@ class Service:
     settings: Settings = field(default_factory=Settings)
     channels: dict[str, ReliableChannel] = field(default_factory=dict)
 
+    def find(self, channel_id: str) -> ReliableChannel | None:
+        return self.channels.get(channel_id)
+
 
 @dataclass
 class Lab:

@@ -96,6 +96,8 @@ async def test_the_registry_has_what_is_to_be_open() -> None:
         assert list(await service.registry.channels()) == ["a"]
         with pytest.raises(ChannelNotFoundError):
             service.get("b")
+        assert service.find("b") is None
+        assert service.find("a") is service.get("a")
         with pytest.raises(ChannelNotFoundError):
             await service.close_channel("b", purge=False)
 

@@ -19,6 +19,7 @@ import uvicorn
 from api.cli import FAILED, MISUSED, PROGRAM, run
 from api.serving import (
     CLOSING_SEC,
+    COLLECT_AFTER,
     SOCKET_SLACK_BYTES,
     ServeFailedError,
     Server,
@@ -190,6 +191,7 @@ def test_hosts_in_urls(host: str, shown: str) -> None:
 
 async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture[str]) -> None:
     settings = ServiceSettings(port=0)
+    thresholds = gc.get_threshold()
     with listening(settings.host, 0) as sock:
         port = sock.getsockname()[1]
         server = Server(server_config(wrapped(), settings), settings)
@@ -198,10 +200,12 @@ async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             assert (await client.get("/v1/channels")).json() == {"role": "write"}
         assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == COLLECT_AFTER != thresholds
         assert signal.getsignal(signal.SIGTERM) is before
         server.should_exit = True
         await running
     assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == thresholds
     assert capsys.readouterr().out == f"Listening on http://127.0.0.1:{port}\n"
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import channel_load
-from benchmarks.channel_load import Answers, Found
+from benchmarks.channel_load import Answers, Case, Found
 
 
 def test_posts_go_to_one_channel_after_the_other() -> None:
@@ -23,12 +23,22 @@ def test_posts_go_to_one_channel_after_the_other() -> None:
 
 @pytest.mark.timeout(120)
 async def test_all_channels_are_opened_and_given_their_share() -> None:
-    found = await channel_load.measure({"bloomCapacity": 500}, channels=3, rate=60, seconds=0.1)
+    case = Case("once", bloom_capacity=500, timeout_ms=channel_load.LONG_MS)
+    found = await channel_load.measure(case, channels=3, rate=60, seconds=0.1)
     assert found.answers.statuses == {202: 6}
     assert found.refused == 0
     assert found.counters["requests"] == 6
     assert len(found.answers.latencies) == 6
     assert min(found.cpu, *found.answers.cores) > 0
+    assert found.counters["requests_delivered"] == 0
+
+
+@pytest.mark.timeout(120)
+async def test_what_is_acknowledged_is_waited_for() -> None:
+    case = Case("acknowledged", bloom_capacity=500, is_acknowledged=True)
+    found = await channel_load.measure(case, channels=3, rate=60, seconds=0.1)
+    assert found.counters["requests_delivered"] == found.counters["transmissions"] == 6
+    assert found.behind == 0
 
 
 @pytest.mark.timeout(120)
@@ -40,7 +50,8 @@ async def test_the_empty_handler_accepts_the_same_posts() -> None:
 def test_what_was_refused_is_no_acceptance() -> None:
     answers = Answers(wall=2.0, latencies=[0.001, 0.002, 0.004], cores=[0.5, 0.7])
     answers.statuses.update({202: 2, 429: 1})
-    found = Found(answers, channel_load.Counter({"requests": 2, "transmissions": 3}), 4, 0.003)
+    counters = {"requests": 2, "requests_delivered": 1, "transmissions": 3}
+    found = Found(answers, channel_load.Counter(counters), 4, 0.003)
     by_name = {item.name: item.ours.median for item in channel_load.figures("x", found, 100)}
     assert by_name == pytest.approx(
         {
@@ -50,9 +61,9 @@ def test_what_was_refused_is_no_acceptance() -> None:
             "x: CPU that the service got": 0.6,
             "x: answered, half": 2,
             "x: answered, 99 %": 4,
-            "x: answered, all": 4,
             "x: refused": 1,
             "x: not on the network yet": 4,
             "x: transmissions of a message": 1.5,
+            "x: acknowledged": 50,
         }
     )

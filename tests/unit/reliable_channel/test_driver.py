@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -350,6 +353,27 @@ async def test_repeats_at_any_time_return_once_the_first_is_stored(after_sec: fl
         assert list(alice.finals().items()) == [(ids[0], ["delivered"])]
         assert_store_came_first(alice.trace)
     assert bob.received == [b"hello"]
+
+
+@virtual_time
+async def test_a_send_that_failed_is_forgotten_without_the_garbage_collector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "reliable_channel.channel")  # records would hold the error
+    async with pair() as (alice, _):
+        alice.store.fail()
+        gc.collect()
+        gc.disable()
+        try:
+            try:
+                await alice.channel.send(b"hello")
+            except StoreUnavailableError as error:
+                failed = weakref.ref(error)
+            alice.store.recover()
+            await asyncio.sleep(20)  # the driver has no use for it any more
+            assert failed() is None, "its frames hold the payload"
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("after_sec", [0.0, 0.5])

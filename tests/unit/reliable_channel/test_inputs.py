@@ -61,6 +61,33 @@ async def test_the_task_wakes_by_itself_when_its_time_has_come() -> None:
 
 
 @virtual_time
+async def test_a_time_that_is_put_off_or_brought_forward_wakes_the_task_when_it_has_come() -> None:
+    queue = InputQueue()
+    for seconds in (60, 5, 30):  # their timers would be late, or early
+        queue.wake()
+        await queue.wait(seconds)
+    began = now_sec()
+    await queue.wait(20)
+    assert now_sec() == began + 20
+    await queue.wait(40)
+    assert now_sec() == began + 60
+
+
+@virtual_time
+async def test_a_clock_that_was_stopped_wakes_nobody() -> None:
+    queue = InputQueue()
+    queue.wake()
+    await queue.wait(5)
+    queue.stop_clock()
+    waiting = asyncio.create_task(queue.wait(60))
+    await settle()
+    queue.stop_clock()
+    await asyncio.sleep(120)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@virtual_time
 async def test_who_can_hold_back_waits_while_a_whole_transaction_waits() -> None:
     queue = filled(inputs(2 * MAX_BATCH))
     waiting = asyncio.create_task(queue.wait_for_room())
