@@ -52,13 +52,12 @@ def test_what_was_refused_is_no_acceptance() -> None:
     answers.statuses.update({202: 2, 429: 1})
     counters = {"requests": 2, "requests_delivered": 1, "transmissions": 3}
     found = Found(answers, channel_load.Counter(counters), 4, 0.003)
-    by_name = {item.name: item.ours.median for item in channel_load.figures("x", found, 100)}
-    assert by_name == pytest.approx(
+    empty = Answers(wall=1.0, latencies=[0.001], cores=[0.1, 0.2, 0.05])
+    made = list(channel_load.figures("x", [found], [empty], 100))
+    assert {item.name: item.ours.median for item in made} == pytest.approx(
         {
             "x: accepted": 1,
-            "x: CPU of a message": 1_500,
             "x: CPU that the rate needs": 0.15,
-            "x: CPU that the service got": 0.6,
             "x: answered, half": 2,
             "x: answered, 99 %": 4,
             "x: refused": 1,
@@ -66,4 +65,8 @@ def test_what_was_refused_is_no_acceptance() -> None:
             "x: transmissions of a message": 1.5,
             "x: acknowledged": 50,
         }
+    )
+    ratios = {item.name: item.ratio.median for item in made if item.ratio is not None}
+    assert ratios == pytest.approx(
+        {"x: CPU that the rate needs": 1.5, "x: answered, half": 2, "x: answered, 99 %": 4}
     )
