@@ -14,11 +14,11 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 import uvicorn
@@ -193,7 +193,22 @@ def run_serve(settings: ServiceSettings, environ: Mapping[str, str]) -> None:
         logger.warning("everybody who reaches %s can read and send", settings.host)
     with listening(settings.host, settings.port) as sock:
         app = create_app(settings, keys=secrets.keys)
-        asyncio.run(serve(app, settings, secrets.tokens, sock))
+        run_to_end(serve(app, settings, secrets.tokens, sock))
+
+
+def run_to_end(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end as ``asyncio.run`` does, on uvloop where it is installed (extra ``fast``)."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the fastest event loop that is installed; None for Python's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def serve(

@@ -33,7 +33,7 @@ from api.application import create_app
 from api.keys import KeyRing
 from api.security import wrap
 from api.service import Service
-from api.serving import Server, listening, server_config
+from api.serving import Server, listening, run_to_end, server_config
 from api.settings import ServiceSettings
 from api.tokens import Tokens
 from benchmarks.acknowledging import offer_links
@@ -410,10 +410,10 @@ def tables() -> Iterator[Part]:
 def main(arguments: list[str]) -> None:
     """Serve, as one of the processes of a measurement."""
     if arguments[0] == "empty":
-        asyncio.run(serve_empty())
+        run_to_end(serve_empty())
     else:
         offer_links()
-        asyncio.run(serve_services(Path(arguments[1]), int(arguments[2]), *arguments[3:]))
+        run_to_end(serve_services(Path(arguments[1]), int(arguments[2]), *arguments[3:]))
 
 
 if __name__ == "__main__":

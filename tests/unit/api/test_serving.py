@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from api.serving import (
     Stop,
     check_node,
     listening,
+    loop_factory,
     read_secrets,
     run_check,
+    run_to_end,
     server_config,
     shown_host,
 )
@@ -272,3 +275,31 @@ async def test_an_end_that_takes_too_long_is_cut_short(ends: list[Any]) -> None:
     assert stop.deadline == pytest.approx(before + 5 + CLOSING_SEC, abs=1)
     stop.done()
     assert stop.deadline is None
+
+
+# --- The event loop --------------------------------------------------------------------------------
+
+
+def test_the_service_runs_on_uvloop_where_that_is_installed() -> None:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed (extra fast)")
+
+    async def loop_in_use() -> None:
+        used.append(asyncio.get_running_loop())
+
+    used: list[asyncio.AbstractEventLoop] = []
+    run_to_end(loop_in_use())
+    assert isinstance(used[0], uvloop.Loop)
+
+
+def test_without_uvloop_the_service_runs_on_the_loop_of_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert loop_factory() is None
+    ended = []
+
+    async def end() -> None:
+        ended.append(asyncio.get_running_loop())
+
+    run_to_end(end())
+    assert len(ended) == 1
