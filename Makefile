@@ -23,7 +23,7 @@ JS_PEER := $(JS)/node_modules/.installed
 
 .DEFAULT_GOAL := help
 # What meets the core: its own tests, laws, whole groups, other implementations, real processes and stores.
-COMPILED_TESTS := $(addprefix tests/,unit/reliable_channel property simulation interop fuzz integration)
+COMPILED_TESTS := $(addprefix tests/,unit/reliable_channel unit/api property simulation interop fuzz integration)
 
 .PHONY: help demo test style types architecture unit property sim torture interop integration browser fuzz coverage bench \
     compiled interpreted test-compiled wheel clean
@@ -86,16 +86,17 @@ compiled: $(VENV)/.installed-tests ## the core as C extensions beside its source
 	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(PY) -m hatchling build --target wheel --directory dist
 
 interpreted: ## remove the C extensions: the sources run again
-	find . -name '*.so' -not -path './.venv*' -not -path '*/node_modules/*' -delete
+	rm -f reliable_channel_core__mypyc.*
+	find reliable_channel/core \( -name '*.so' -o -name '*.pyd' \) -delete
 
-test-compiled: compiled ## the tests of the library with a compiled core; the sources run again afterwards
-	RELIABLE_CHANNEL_TEST_COMPILED=1 $(PY) -m pytest $(COMPILED_TESTS); \
-	    failed=$$?; $(MAKE) interpreted; exit $$failed
+test-compiled: $(VENV)/.installed-tests ## the tests of the library with a compiled core; the sources run again afterwards
+	@trap '$(MAKE) --no-print-directory interpreted' EXIT; $(MAKE) --no-print-directory compiled \
+	    && RELIABLE_CHANNEL_TEST_COMPILED=1 $(PY) -m pytest $(COMPILED_TESTS)
 
 wheel: $(VENV)/.installed-tests ## source distribution and wheel, in dist/
 	$(PY) -m build --no-isolation
 
-clean: ## remove everything that make made, .venv included
+clean: interpreted ## remove everything that make made, .venv included
 	rm -rf $(VENV) build dist htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(JS)/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

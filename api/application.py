@@ -91,11 +91,11 @@ def create_app(settings: ServiceSettings, *, keys: KeyRing) -> FastAPI:
     app.router.routes.extend(chain.from_iterable(router.routes for router in ROUTERS))
     for kind, answers in ANSWERS.items():
         app.add_exception_handler(kind, answers)
+    app.add_middleware(FaultMiddleware)
+    app.add_middleware(RawPathMiddleware)
     (busy,) = messages.busy_router.routes
     assert isinstance(busy, APIRoute)
     app.shorten(busy, FaultMiddleware(ShortWay(busy.endpoint, ANSWERS)))
-    app.add_middleware(FaultMiddleware)
-    app.add_middleware(RawPathMiddleware)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
 

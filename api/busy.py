@@ -53,9 +53,24 @@ class ShortWay:
 
 
 class Application(FastAPI):
-    """The framework's application, with a short way to one of its routes."""
+    """The framework's application, with a short way to one of its routes.
+
+    What the framework would put around that route has to be in the short way, or around the application: nothing can be
+    added to the one way only.
+    """
 
     _busy: tuple[APIRoute, ASGIApp] | None = None
+
+    def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> None:
+        """Add a middleware as the framework does, before there is a short way.
+
+        Raises:
+            RuntimeError: There is one, which would go past it.
+        """
+        if self._busy is not None:
+            problem = "the short way would go past this middleware: put it around the application"
+            raise RuntimeError(problem)
+        super().add_middleware(middleware_class, *args, **kwargs)
 
     def shorten(self, route: APIRoute, way: ASGIApp) -> None:
         """Let requests for a route go a way of their own.

@@ -33,6 +33,7 @@ PACKAGES: Final = {
     "psycopg": "psycopg",
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
+    "uvloop": "uvloop",
     "pyspark": "pyspark",
 }
 """Distributions whose speed is in the figures, by the name they are shown under."""

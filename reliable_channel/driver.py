@@ -140,7 +140,6 @@ class Driver:
                 await self._turn()
         finally:
             self._is_running = False
-            self._inputs.stop_clock()
 
     def stop(self) -> None:
         """Let ``run`` return after the transaction that is under way."""

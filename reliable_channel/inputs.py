@@ -29,8 +29,6 @@ class InputQueue:
         self._inputs: deque[Input] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._until: float | None = None
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -57,36 +55,14 @@ class InputQueue:
         Args:
             seconds: Or when so much time has passed; None for no limit.
         """
-        if seconds is not None:
-            self._set_clock(asyncio.get_running_loop(), seconds)
+        loop = asyncio.get_running_loop()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()
         finally:
             self._wake.clear()
-            self._until = None
-
-    def _set_clock(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Wake the task after a time; a timer that ends before is kept, for most are put off again and again."""
-        self._until = loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._until:
-            self.stop_clock()
-            self._timer = loop.call_at(self._until, self._expire, loop)
-
-    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the task if its time has come; set the timer anew where it was put off."""
-        self._timer = None
-        if self._until is None:
-            return
-        if self._until > loop.time():
-            self._timer = loop.call_at(self._until, self._expire, loop)
-        else:
-            self._wake.set()
-
-    def stop_clock(self) -> None:
-        """Leave no timer behind: nobody will wait."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            if timer is not None:
+                timer.cancel()
 
     async def wait_for_room(self) -> None:
         """Return once less than a whole transaction waits, for those who can hold back what they have."""

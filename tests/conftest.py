@@ -35,6 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     if not IS_COMPILED:
         return
+    if os.environ.get("RELIABLE_CHANNEL_TEST_COMPILED") != "1":
+        text = "the core is compiled, and tests would skip: make interpreted, or make test-compiled"
+        raise pytest.UsageError(text)
     if stale := stale_extensions():
         text = f"compiled before {', '.join(stale)} changed: run make compiled again, or make interpreted"
         raise pytest.UsageError(text)

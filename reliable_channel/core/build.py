@@ -10,5 +10,5 @@ from __future__ import annotations
 
 from typing import Final
 
-IS_COMPILED: Final = not __file__.endswith(".py")
+IS_COMPILED: Final = __file__.endswith((".so", ".pyd"))
 """Whether the modules of the core are C extensions, made by mypyc when the package was built."""

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.busy import Application, ShortWay, matched
 from api.errors import ChannelNotFoundError
-from api.paths import routed
+from api.paths import RawPathMiddleware, routed
 from reliable_channel import ReliableChannelError
 from tests.support.served import Served, path_of, served
 
@@ -142,3 +142,12 @@ def test_a_match_leaves_the_scope_as_it_was() -> None:
     assert matched(route, {**scope, "method": "GET"}) is None
     assert matched(route, {**scope, "raw_path": b"/things/a/b"}) is None
     assert scope == before
+
+
+def test_no_middleware_can_be_added_that_the_short_way_would_go_past() -> None:
+    app = Application()
+    app.add_middleware(RawPathMiddleware)
+    route = APIRoute("/way", endpoint=lambda: None)
+    app.shorten(route, app.router)
+    with pytest.raises(RuntimeError, match="put it around the application"):
+        app.add_middleware(RawPathMiddleware)
