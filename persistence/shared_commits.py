@@ -51,21 +51,21 @@ MAX_TOGETHER: Final = 3
 ROW_BYTES: Final = 256
 """What a row counts for beside its payload, bytes."""
 
-_LARGE_FIELDS: Final[dict[type[Record], tuple[str, ...]]] = {
-    BodyRecord: ("data",),
-    EventRecord: ("payload", "detail"),
-    ParityRecord: ("history", "chunk"),
-    PendingRecord: ("history", "content"),
+_LARGE: Final[dict[type[Record], Callable[[Any], int]]] = {
+    BodyRecord: lambda row: len(row.data),
+    EventRecord: lambda row: len(row.payload or b"") + len(row.detail),
+    ParityRecord: lambda row: len(row.history) + len(row.chunk),
+    PendingRecord: lambda row: len(row.history) + len(row.content),
 }
-"""What may be large in a row."""
+"""Size of what may be large in a row."""
 
 
 def size_of(changes: Changes) -> int:
     """Return about how much changes write, bytes."""
     octets = ROW_BYTES * len(changes)
     for (kind, _), record in changes.items():
-        if record is not None and kind in _LARGE_FIELDS:
-            octets += sum(len(getattr(record, name) or b"") for name in _LARGE_FIELDS[kind])
+        if record is not None and kind in _LARGE:
+            octets += _LARGE[kind](record)
     return octets
 
 
