@@ -273,6 +273,37 @@ class Address(Protocol):
         ...
 
 
+class Collecting:
+    """How the garbage collector works while any server of this process serves; it is the process's.
+
+    What is there when one begins stays: the collector looks at it no more, for that would take 0.1 s each time in which
+    nothing is answered.
+    """
+
+    def __init__(self) -> None:
+        self._servers = 0
+        self._usual = gc.get_threshold()
+
+    def begin(self) -> None:
+        """Note that one more server serves."""
+        if not self._servers:
+            self._usual = gc.get_threshold()
+            gc.set_threshold(*COLLECT_AFTER)
+        self._servers += 1
+        gc.collect()
+        gc.freeze()
+
+    def end(self) -> None:
+        """Note that one of them has ended; after the last one everything is as before the first."""
+        self._servers -= 1
+        if not self._servers:
+            gc.unfreeze()
+            gc.set_threshold(*self._usual)
+
+
+_collecting: Final = Collecting()
+
+
 class Server(uvicorn.Server):
     """The server without signal handlers of its own; it says where it listens.
 
@@ -284,7 +315,6 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, settings: Address) -> None:
         super().__init__(config)
         self.settings = settings
-        self._thresholds = gc.get_threshold()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -292,15 +322,9 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and say so.
-
-        What is there by now stays: the garbage collector looks at it no more, for that would take 0.1 s each time in
-        which nothing is answered.
-        """
+        """Begin to serve, and say so."""
         await super().startup(sockets)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*COLLECT_AFTER)
+        _collecting.begin()
         ports = [sock.getsockname()[1] for sock in sockets or ()] or [self.settings.port]
         for port in ports:
             typer.echo(f"Listening on http://{shown_host(self.settings.host)}:{port}")
@@ -308,8 +332,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End serving."""
         await super().shutdown(sockets)
-        gc.unfreeze()
-        gc.set_threshold(*self._thresholds)
+        _collecting.end()
 
 
 class Stop:

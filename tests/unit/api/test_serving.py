@@ -22,6 +22,7 @@ from api.serving import (
     CLOSING_SEC,
     COLLECT_AFTER,
     SOCKET_SLACK_BYTES,
+    Collecting,
     ServeFailedError,
     Server,
     Stop,
@@ -210,6 +211,20 @@ async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture
     assert gc.get_freeze_count() == 0
     assert gc.get_threshold() == thresholds
     assert capsys.readouterr().out == f"Listening on http://127.0.0.1:{port}\n"
+
+
+def test_the_collector_is_as_before_when_the_last_server_has_ended() -> None:
+    usual = gc.get_threshold()
+    collecting = Collecting()
+    collecting.begin()
+    collecting.begin()
+    assert gc.get_threshold() == COLLECT_AFTER
+    collecting.end()
+    assert gc.get_threshold() == COLLECT_AFTER
+    assert gc.get_freeze_count() > 0
+    collecting.end()
+    assert gc.get_threshold() == usual
+    assert gc.get_freeze_count() == 0
 
 
 async def test_it_says_each_port_where_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
