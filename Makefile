@@ -89,7 +89,7 @@ interpreted: ## remove the C extensions: the sources run again
 	rm -f reliable_channel_core__mypyc.*
 	find reliable_channel/core \( -name '*.so' -o -name '*.pyd' \) -delete
 
-test-compiled: $(VENV)/.installed-tests ## the tests of the library with a compiled core; the sources run again afterwards
+test-compiled: $(VENV)/.installed-tests $(JS_PEER) ## the tests of the library with a compiled core; the sources run again afterwards
 	@trap '$(MAKE) --no-print-directory interpreted' EXIT; $(MAKE) --no-print-directory compiled \
 	    && RELIABLE_CHANNEL_TEST_COMPILED=1 $(PY) -m pytest $(COMPILED_TESTS)
 
