@@ -51,16 +51,33 @@ class RequestModel(WireModel):
 
 
 @cache
-def _field_texts(kind: type) -> dict[str, str]:
-    """Return the string below each field of a class."""
+def _tree_of(kind: type) -> ast.ClassDef:
+    """Return the source of a class, which lies there also where its module is compiled."""
     package, _, module = kind.__module__.rpartition(".")
-    # Its source lies there also where the module is compiled.
     source = ast.parse(files(package).joinpath(f"{module}.py").read_text(encoding="utf-8"))
     (tree,) = (
         node
         for node in source.body
         if isinstance(node, ast.ClassDef) and node.name == kind.__name__
     )
+    return tree
+
+
+def _field_types(kind: type) -> dict[str, Any]:
+    """Return the type of each field of a class; a compiled one knows them only without their arguments."""
+    written = {
+        node.target.id: ast.unparse(node.annotation)
+        for node in _tree_of(kind).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return get_type_hints(
+        type(kind.__name__, (), {"__annotations__": written, "__module__": kind.__module__})
+    )
+
+
+def _field_texts(kind: type) -> dict[str, str]:
+    """Return the string below each field of a class."""
+    tree = _tree_of(kind)
     texts = {}
     for node, following in zip(tree.body, tree.body[1:], strict=False):
         match node, following:
@@ -86,7 +103,7 @@ def model_of(
         base: Of the model.
         without: Fields that do not go over the wire.
     """
-    hints = get_type_hints(kind)
+    hints, texts = _field_types(kind), _field_texts(kind)
     members: dict[str, Any] = {}
     for item in fields(kind):
         if item.name in without:
@@ -99,7 +116,7 @@ def model_of(
             annotation,
             Field(
                 ... if item.default is MISSING else item.default,
-                description=_field_texts(kind).get(item.name),
+                description=texts.get(item.name),
             ),
         )
     return create_model(
