@@ -120,7 +120,10 @@ def model_of(
             ),
         )
     return create_model(
-        name, __base__=base, __doc__=(kind.__doc__ or "").partition("\n")[0], **members
+        name,
+        __base__=base,
+        __doc__=(ast.get_docstring(_tree_of(kind)) or "").partition("\n")[0],
+        **members,
     )
 
 
