@@ -56,6 +56,10 @@ class IdRing:
     def __contains__(self, message_id: MessageId) -> bool:
         return message_id in self.ids
 
+    def remove(self, message_id: MessageId) -> None:
+        """Forget an id, where it is remembered."""
+        self.ids.pop(message_id, None)
+
     def add(self, message_id: MessageId) -> MessageId | None:
         """Remember an id; return the one forgotten for it, if any."""
         self.ids[message_id] = None
@@ -114,6 +118,8 @@ class CausalOrder:
         # Ids under which others sent syncs and ephemerals. Nothing proves that they are of such, so nobody takes them
         # as met: a real message may have the id.
         self.claimed = IdRing(MET_RING)
+        # Excused ids that are waited for after all: some of what names them may have been delivered.
+        self.overtaken = IdRing(MET_RING)
 
     def hold(self, message_id: MessageId, payload: IncomingPayload) -> None:
         """Note that an accepted id belongs to a payload that is not delivered yet."""
@@ -133,8 +139,8 @@ class CausalOrder:
 
     def was_given_up(self, message_ids: Iterable[MessageId]) -> bool:
         """Tell whether any of the ids was lost or excused: what holds it comes late."""
-        lost, passing = self.lost.ids, self.passing.ids
-        return any(item in lost or item in passing for item in message_ids)
+        lost, passing, overtaken = self.lost.ids, self.passing.ids, self.overtaken.ids
+        return any(item in lost or item in passing or item in overtaken for item in message_ids)
 
     def is_awaited(self, message_id: MessageId) -> bool:
         """Tell whether a parked payload waits for an id."""
@@ -245,6 +251,11 @@ class CausalOrder:
         }
         nearer = self.release_all([payload for payload in waiters.values() if not payload.unmet])
         self.watch_cycles([*nearer, *waiters.values()])
+
+    def await_again(self, message_id: MessageId) -> None:
+        """Let an excused id be waited for after all; who did not wait has been delivered, so it comes late."""
+        self.passing.remove(message_id)
+        self.overtaken.add(message_id)
 
     def excuse(self, message_ids: Sequence[MessageId]) -> None:
         """Let ids count as met without a trace: they are from before our time, or outside the order."""

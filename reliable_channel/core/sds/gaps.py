@@ -15,6 +15,7 @@ Spec: LIP-109 (SDS), Receive, Deliver: unmet dependencies.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from reliable_channel.core.payload import IncomingPayload
@@ -25,6 +26,7 @@ from reliable_channel.core.sds.missing import (
     MissingMessage,
     MissingMessages,
 )
+from reliable_channel.core.sds.our_time import OurTime
 from reliable_channel.core.state import ChannelState
 from reliable_channel.core.wire import HistoryEntry, SdsMessage
 from reliable_channel.events import MessageLostEvent
@@ -34,6 +36,9 @@ from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
 MAX_CLOCK_SKEW_MS: Final = 20_000
 """How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
+
+PROOF_WAITERS: Final = 8
+"""Payloads that are asked for proof that what they wait for is of our time."""
 
 SETTLE_TIMER: Final = ("settle", "")
 MISSING_TIMER: Final = ("missing", "")
@@ -51,6 +56,7 @@ class Gaps:
         self.state = state
         self.causal = causal
         self.missing = MissingMessages(state.sds, state.timers)
+        self.our_time = OurTime(state.created_ns // MS, state.log.known, state.sds.max_participants)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -59,24 +65,42 @@ class Gaps:
 
         Args:
             message: What names them.
-            index: Its place among the data segments of its payload. What a later one names last is the one before it,
-                and so of our time: we have a part of that payload.
+            index: Its place among the data segments of its payload.
         """
         lamport = message.lamport_timestamp
         if lamport is not None and lamport < self.causal.floor:
             return
+        if self.is_early():
+            self.listen(message)
         log = self.state.log.known
-        start = self.state.created_ns // MS
-        # What follows a message of our time in a content message's history is of our time too.
-        in_order = lamport is not None and bool(message.content)
-        proven = False
+        proven: set[MessageId] | None = None
         for entry in message.causal_history:
-            known = log.get(entry.message_id)
-            if known is not None:
-                proven = proven or (in_order and known.lamport >= start)
-            elif entry.message_id in self.missing or self.causal.lacks(entry.message_id):
-                is_part = index > 0 and entry is message.causal_history[-1]
-                self.look_for_one(entry, message.sender_id, proven=proven or is_part)
+            if entry.message_id in log:
+                continue
+            if entry.message_id in self.missing or self.causal.lacks(entry.message_id):
+                if proven is None:
+                    proven = self.proven_by(message, index)
+                self.look_for_one(entry, message.sender_id, proven=entry.message_id in proven)
+
+    def is_early(self) -> bool:
+        """Tell whether something may be from before our time, or was taken for it and may still prove not to be."""
+        if self.is_settling():
+            return True
+        if self.our_time.first and not self.missing.messages:
+            self.our_time.end()
+        return bool(self.our_time.first)
+
+    def listen(self, message: SdsMessage) -> None:
+        """Take note of who sent what in our time."""
+        if message.lamport_timestamp is not None and message.content:
+            self.our_time.hear(message.sender_id, message.lamport_timestamp)
+
+    def proven_by(self, message: SdsMessage, index: int) -> set[MessageId]:
+        """Return what a message proves to be of our time; the names in a sync are in no order."""
+        lamport, history = message.lamport_timestamp, message.causal_history
+        if lamport is None or not message.content:
+            return set()
+        return self.our_time.proves(message.sender_id, lamport, index, history)
 
     def look_for_one(self, entry: HistoryEntry, named_by: ParticipantId, *, proven: bool) -> None:
         """Begin to look for an id that a participant named."""
@@ -89,6 +113,9 @@ class Gaps:
             return
         self.watch_missing()
         missing = self.missing.messages[entry.message_id]
+        if proven and missing.excused and not missing.may_be_nothing:
+            missing.excused = False
+            self.causal.await_again(missing.message_id)
         # A claim that comes while the id is looked for changes nothing.
         missing.claimed = missing.claimed or (is_new and entry.message_id in self.causal.claimed)
         self.keep(missing)
@@ -132,6 +159,10 @@ class Gaps:
             wait = self.state.sds.dependency_timeout_ms * MS
             missing.since_ns = self.state.deadline_of(record.since_ns, wait) - wait
             self.wait_for(missing, record.since_ns)
+        if self.is_settling() or any(
+            item.may_predate or item.excused for item in self.missing.messages.values()
+        ):
+            self.our_time.restore()
         self.watch_missing()
 
     def lower_floor(self, lamport: int) -> None:
@@ -225,6 +256,8 @@ class Gaps:
             if item.may_be_nothing and not item.excused
         ]
         ripe = [item for item in short if self.waits_until(item) <= self.state.now]
+        self.prove(ripe)
+        ripe = [item for item in ripe if item.may_be_nothing]
         self.state.outbox.count("before_our_time", sum(item.may_predate for item in ripe))
         self.state.outbox.count("claims_excused", sum(not item.may_predate for item in ripe))
         for missing in ripe:
@@ -235,6 +268,15 @@ class Gaps:
         ends = [self.waits_until(item) for item in short if not item.excused]
         if ends:
             self.state.timers.set(SETTLE_TIMER, min(ends))
+
+    def prove(self, messages: Iterable[MissingMessage]) -> None:
+        """Wait on for those of which something that waits for them now tells that they are of our time."""
+        for missing in messages:
+            waiters = self.causal.waiting.get(missing.message_id, {}).values()
+            if missing.message_id in self.our_time.proves_in(islice(waiters, PROOF_WAITERS)):
+                missing.may_predate = False
+                self.keep(missing)
+                self.wait_for(missing)
 
     def waits_until(self, missing: MissingMessage) -> Nanoseconds:
         """Return how long something that may be from before our time is waited for: until the store was asked."""

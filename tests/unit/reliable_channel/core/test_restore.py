@@ -1266,7 +1266,7 @@ def test_what_nobody_waits_for_stays_so_after_a_restart() -> None:
     receiver.advance(GRACE)
     assert receiver.received == [b"first"]
     again = receiver.reopened()
-    again.receive(single("second", "before our time", lamport=NOW_MS + 20_000))
+    again.receive(single("second", "before our time", "first", lamport=NOW_MS + 20_000))
     assert again.received == [b"second"]
     again.advance(TIMEOUT)
     assert again.lost == []

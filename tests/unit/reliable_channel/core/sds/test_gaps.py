@@ -23,6 +23,7 @@ from tests.support.builders import (
     CHANNEL,
     DAY,
     GRACE,
+    HELLO,
     NO_FILTER,
     NOW,
     NOW_MS,
@@ -405,11 +406,102 @@ def test_what_follows_a_message_of_our_time_is_of_our_time() -> None:
     assert receiver.lost == [("b", "dependency_timeout")]
 
 
+def test_what_a_sender_names_last_is_of_our_time_once_it_was_heard() -> None:
+    """A history ends in the newest that its sender had, its own included."""
+    receiver = bob()
+    receiver.receive(single("a", lamport=NOW_MS + 1))
+    receiver.receive(single("d", "b", "c", lamport=NOW_MS + 4))
+    receiver.advance(2 * GRACE)
+    assert receiver.counted("before_our_time") == 1
+    assert receiver.status().repair_requests == 1
+    assert receiver.received == [b"a"]
+    receiver.receive(single("c", "a", lamport=NOW_MS + 3))
+    assert receiver.received == [b"a", b"c", b"d"]
+
+
+@pytest.mark.parametrize("heard_first", ["from another", "later", "before our time", "in a sync"])
+def test_what_a_sender_names_last_is_not_proven_by_anything_else(heard_first: str) -> None:
+    receiver = bob()
+    if heard_first == "from another":
+        receiver.receive(single("a", sender_id=CAROL, lamport=NOW_MS + 1))
+    elif heard_first == "later":
+        receiver.receive(single("a", lamport=NOW_MS + 4))
+    elif heard_first == "before our time":
+        receiver.receive(single("a", lamport=NOW_MS - 1))
+    else:
+        receiver.receive(sync_message(lamport=NOW_MS + 1))
+    receiver.receive(single("c", "b", lamport=NOW_MS + 3))
+    receiver.advance(GRACE)
+    assert b"c" in receiver.received
+    assert receiver.counted("before_our_time") == 1
+
+
+def test_what_comes_meanwhile_may_prove_what_is_waited_for() -> None:
+    """A sender's earlier message, or one that a history names earlier, arrives only after what named the gap."""
+    receiver = bob()
+    receiver.receive(single("c", "b", lamport=NOW_MS + 3))
+    receiver.receive(single("f", "d", "e", sender_id=CAROL, lamport=NOW_MS + 6))
+    receiver.advance(GRACE - 1)
+    receiver.receive(single("a", lamport=NOW_MS + 1))
+    receiver.receive(single("d", lamport=NOW_MS + 4))
+    receiver.advance(1)
+    assert receiver.received == [b"a", b"d"]
+    assert receiver.status().repair_requests == 2
+    receiver.receive(single("b", "a", lamport=NOW_MS + 2))
+    receiver.receive(single("e", "d", lamport=NOW_MS + 5))
+    assert receiver.received == [b"a", b"d", b"b", b"c", b"e", b"f"]
+    assert not [event for event in receiver.of(MessageReceivedEvent) if event.late]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_what_was_taken_for_earlier_is_waited_for_once_it_is_proven(*, is_reopened: bool) -> None:
+    receiver = bob()
+    receiver.receive(single("a", lamport=NOW_MS + 1))
+    receiver.receive(single("d", "b", "c", lamport=NOW_MS + 4))
+    receiver.advance(GRACE)
+    if is_reopened:
+        receiver = receiver.reopened()
+    receiver.receive(single("c", "b", lamport=NOW_MS + 3))
+    receiver.receive(single("b", "a", lamport=NOW_MS + 2))
+    shown = [(event.message, event.late) for event in receiver.of(MessageReceivedEvent)]
+    assert shown[-3:] == [(b"b", True), (b"c", False), (b"d", False)]
+
+
+def test_what_was_taken_for_earlier_and_never_comes_is_lost_once_it_is_proven() -> None:
+    receiver = bob()
+    receiver.receive(single("a", lamport=NOW_MS + 1))
+    receiver.receive(single("d", "b", "c", lamport=NOW_MS + 4))
+    receiver.advance(GRACE)
+    receiver.receive(single("c", "b", lamport=NOW_MS + 3))
+    assert receiver.status().repair_requests == 1
+    receiver.advance(TIMEOUT)
+    assert receiver.lost == [("b", "dependency_timeout")]
+    assert receiver.received == [b"a", b"c", b"d"]
+
+
+def test_nothing_proves_what_a_strangers_sync_claims_to_be() -> None:
+    """Foreign implementations name syncs: nobody would ever find one of these."""
+    receiver = bob()
+    receiver.receive(sync_message(message_id="b", lamport=NOW_MS + 2))
+    receiver.receive(single("a", lamport=NOW_MS + 1), single("c", "b", lamport=NOW_MS + 3))
+    receiver.advance(GRACE)
+    assert receiver.received == [b"a", b"c"]
+    receiver.receive(single("d", "a", "b", lamport=NOW_MS + 4))
+    assert receiver.received == [b"a", b"c", b"d"]
+
+
+def test_who_was_heard_first_is_forgotten_when_the_first_moments_are_over() -> None:
+    receiver = settled()
+    assert receiver.machine.gaps.our_time.first == {ALICE: HELLO.lamport_timestamp}
+    receiver.receive(single("a"))
+    assert receiver.machine.gaps.our_time.first == {}
+
+
 def test_each_early_gap_has_its_own_first_moments() -> None:
     receiver = bob()
     receiver.receive(single("b", "a", lamport=NOW_MS + 2))
     receiver.advance(6 * SECOND)
-    receiver.receive(single("d", "c", lamport=NOW_MS + 4))
+    receiver.receive(single("d", "c", sender_id=CAROL, lamport=NOW_MS + 4))
     receiver.advance(4 * SECOND)
     assert receiver.received == [b"b"]
     receiver.advance(6 * SECOND)
