@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -127,6 +128,14 @@ def test_hash_is_the_one_of_the_specification() -> None:
 def test_hash_covers_each_of_its_fields(change: dict[str, object]) -> None:
     changed = replace(HASHED, **change)  # type: ignore[arg-type]
     assert waku_message_hash(PUBSUB_TOPIC, changed) != waku_message_hash(PUBSUB_TOPIC, HASHED)
+
+
+@pytest.mark.parametrize("size", [1, 2_046, 2_047, 2_048, 4_094, 4_095, 150_000])
+def test_hash_covers_all_of_a_payload(size: int) -> None:
+    payload = bytes(number % 251 for number in range(size))
+    message = WakuMessage(payload, "/app/1/room/proto", timestamp=None)
+    whole = hashlib.sha256(b"/waku/2/rs/0/1" + payload + b"/app/1/room/proto")
+    assert waku_message_hash("/waku/2/rs/0/1", message) == whole.digest()
 
 
 def test_hash_covers_the_pubsub_topic() -> None:
