@@ -70,7 +70,7 @@ class Gaps:
         lamport = message.lamport_timestamp
         if lamport is not None and lamport < self.causal.floor:
             return
-        if self.is_early():
+        if not self.our_time.is_over:
             self.listen(message)
         log = self.state.log.known
         proven: set[MessageId] | None = None
@@ -82,17 +82,11 @@ class Gaps:
                     proven = self.proven_by(message, index)
                 self.look_for_one(entry, message.sender_id, proven=entry.message_id in proven)
 
-    def is_early(self) -> bool:
-        """Tell whether something may be from before our time, or was taken for it and may still prove not to be."""
-        if self.is_settling():
-            return True
-        if self.our_time.first and not self.missing.messages:
-            self.our_time.end()
-        return bool(self.our_time.first)
-
     def listen(self, message: SdsMessage) -> None:
-        """Take note of who sent what in our time."""
-        if message.lamport_timestamp is not None and message.content:
+        """Take note of who sent what in our time, while something may be from before it or was taken to be."""
+        if not self.is_settling() and not self.missing.messages:
+            self.our_time.end()
+        elif message.lamport_timestamp is not None and message.content:
             self.our_time.hear(message.sender_id, message.lamport_timestamp)
 
     def proven_by(self, message: SdsMessage, index: int) -> set[MessageId]:

@@ -24,6 +24,10 @@ class OurTime:
         start: Lamport time from which on messages are of our time, milliseconds.
         known: Known messages by id.
         max_senders: Participants that are remembered.
+
+    Attributes:
+        first: Lamport time of the earliest message of each participant.
+        is_over: Nothing can be from before our time any longer.
     """
 
     def __init__(self, start: int, known: dict[MessageId, KnownMessage], max_senders: int) -> None:
@@ -31,6 +35,7 @@ class OurTime:
         self.known = known
         self.max_senders = max_senders
         self.first: dict[ParticipantId, int] = {}
+        self.is_over = False
 
     def hear(self, sender_id: ParticipantId, lamport: int) -> None:
         """Remember that a participant sent a content message then."""
@@ -46,8 +51,9 @@ class OurTime:
             self.hear(message.sender_id, message.lamport)
 
     def end(self) -> None:
-        """Forget the participants: nothing can be from before our time any longer."""
+        """Forget the participants, and remember no more."""
         self.first.clear()
+        self.is_over = True
 
     def proves(
         self, sender_id: ParticipantId, lamport: int, index: int, history: Sequence[HistoryEntry]

@@ -490,11 +490,17 @@ def test_nothing_proves_what_a_strangers_sync_claims_to_be() -> None:
     assert receiver.received == [b"a", b"c", b"d"]
 
 
-def test_who_was_heard_first_is_forgotten_when_the_first_moments_are_over() -> None:
-    receiver = settled()
-    assert receiver.machine.gaps.our_time.first == {ALICE: HELLO.lamport_timestamp}
-    receiver.receive(single("a"))
-    assert receiver.machine.gaps.our_time.first == {}
+def test_who_was_heard_first_is_forgotten_when_nothing_can_be_earlier_any_more() -> None:
+    receiver = bob()
+    ours = receiver.machine.gaps.our_time
+    receiver.receive(HELLO, single("b", "a", sender_id=CAROL, lamport=NOW_MS + 2))
+    receiver.advance(GRACE)
+    receiver.receive(single("c", sender_id="dave", lamport=NOW_MS + 3))
+    first = {ALICE: HELLO.lamport_timestamp, CAROL: NOW_MS + 2, "dave": NOW_MS + 3}
+    assert ours.first == first
+    receiver.receive(single("a", sender_id=CAROL, lamport=NOW_MS + 1))
+    assert ours.is_over
+    assert ours.first == {}
 
 
 def test_each_early_gap_has_its_own_first_moments() -> None:
