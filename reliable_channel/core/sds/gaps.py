@@ -15,7 +15,6 @@ Spec: LIP-109 (SDS), Receive, Deliver: unmet dependencies.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
 from reliable_channel.core.payload import IncomingPayload
@@ -36,9 +35,6 @@ from reliable_channel.types import MS, MessageId, Nanoseconds, ParticipantId
 
 MAX_CLOCK_SKEW_MS: Final = 20_000
 """How far other clocks may be behind ours: relays refuse timestamps further off (14/WAKU2-MESSAGE)."""
-
-PROOF_WAITERS: Final = 8
-"""Payloads that are asked for proof that what they wait for is of our time."""
 
 SETTLE_TIMER: Final = ("settle", "")
 MISSING_TIMER: Final = ("missing", "")
@@ -108,12 +104,18 @@ class Gaps:
         self.watch_missing()
         missing = self.missing.messages[entry.message_id]
         if proven and missing.excused and not missing.may_be_nothing:
-            missing.excused = False
-            self.causal.await_again(missing.message_id)
+            self.await_again(missing)
         # A claim that comes while the id is looked for changes nothing.
         missing.claimed = missing.claimed or (is_new and entry.message_id in self.causal.claimed)
         self.keep(missing)
         self.wait_for(missing)
+
+    def await_again(self, missing: MissingMessage) -> None:
+        """Wait for an excused id after all, as long as for one that was named only now."""
+        missing.excused = False
+        missing.since_ns = self.state.now
+        self.missing.messages[missing.message_id] = self.missing.messages.pop(missing.message_id)
+        self.causal.await_again(missing.message_id)
 
     def wait_for(self, missing: MissingMessage, since_ns: Nanoseconds | None = None) -> None:
         """Let others be asked for a missing id, and let it be nobody's fault where it may be nothing.
@@ -153,9 +155,7 @@ class Gaps:
             wait = self.state.sds.dependency_timeout_ms * MS
             missing.since_ns = self.state.deadline_of(record.since_ns, wait) - wait
             self.wait_for(missing, record.since_ns)
-        if self.is_settling() or any(
-            item.may_predate or item.excused for item in self.missing.messages.values()
-        ):
+        if self.is_settling() or self.missing.messages:
             self.our_time.restore()
         self.watch_missing()
 
@@ -250,8 +250,6 @@ class Gaps:
             if item.may_be_nothing and not item.excused
         ]
         ripe = [item for item in short if self.waits_until(item) <= self.state.now]
-        self.prove(ripe)
-        ripe = [item for item in ripe if item.may_be_nothing]
         self.state.outbox.count("before_our_time", sum(item.may_predate for item in ripe))
         self.state.outbox.count("claims_excused", sum(not item.may_predate for item in ripe))
         for missing in ripe:
@@ -262,15 +260,6 @@ class Gaps:
         ends = [self.waits_until(item) for item in short if not item.excused]
         if ends:
             self.state.timers.set(SETTLE_TIMER, min(ends))
-
-    def prove(self, messages: Iterable[MissingMessage]) -> None:
-        """Wait on for those of which something that waits for them now tells that they are of our time."""
-        for missing in messages:
-            waiters = self.causal.waiting.get(missing.message_id, {}).values()
-            if missing.message_id in self.our_time.proves_in(islice(waiters, PROOF_WAITERS)):
-                missing.may_predate = False
-                self.keep(missing)
-                self.wait_for(missing)
 
     def waits_until(self, missing: MissingMessage) -> Nanoseconds:
         """Return how long something that may be from before our time is waited for: until the store was asked."""

@@ -9,9 +9,8 @@ Spec: LIP-109 (SDS), Send: causal history. ADR 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from reliable_channel.core.payload import IncomingPayload
 from reliable_channel.core.sds.log import KnownMessage
 from reliable_channel.core.wire import HistoryEntry
 from reliable_channel.types import MessageId, ParticipantId
@@ -76,13 +75,4 @@ class OurTime:
             is_proven = is_proven or (known is not None and known.lamport >= self.start)
         if history and (index > 0 or self.first.get(sender_id, lamport) < lamport):
             found.add(history[-1].message_id)
-        return found
-
-    def proves_in(self, payloads: Iterable[IncomingPayload]) -> set[MessageId]:
-        """Return the ids in the histories of payloads that are of our time."""
-        found = set[MessageId]()
-        for payload in payloads:
-            for index, history in payload.histories.items():
-                lamport = payload.lamports[index]
-                found |= self.proves(payload.sender_id, lamport, index, history)
         return found
