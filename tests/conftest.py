@@ -6,8 +6,12 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.postgres import Cluster
 
 pytest.register_assert_rewrite("persistence.testing")
 
@@ -82,3 +86,16 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
     with schema_url(postgres_server) as url:
         yield url
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Give a server that a test may stop; skip where there is none."""
+    from tests.support.postgres import MissingPostgresError, private_cluster
+
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(private_cluster())
+        except MissingPostgresError as missing:
+            pytest.skip(str(missing))
+        yield cluster

@@ -44,12 +44,11 @@ from reliable_channel.records import (
 )
 from tests.support.failing_store import soon
 from tests.support.held_up import OK, ends, held_up
+from tests.support.kept import A_MOMENT, lost
 from tests.support.middleman import Middleman
 from tests.support.postgres import (
     Cluster,
-    MissingPostgresError,
     hang_up,
-    private_cluster,
     run_sql,
 )
 from tests.support.small_disk import small_disk
@@ -58,24 +57,7 @@ ROOT = Path(__file__).parents[2]
 
 ROOMS = ("one", "two", "three")
 
-A_MOMENT = 0.05
-"""For the worker thread to run into a lock, seconds: too little weakens a test, but fails none."""
-
 real = [pytest.mark.real, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """A server that a test may stop."""
-    try:
-        with private_cluster() as cluster:
-            yield cluster
-    except MissingPostgresError as missing:
-        pytest.skip(str(missing))
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
 
 
 async def together(store: SqlStore, commits: Sequence[tuple[str, Changes]]) -> list[type]:

@@ -39,14 +39,13 @@ from reliable_channel import (
     StoreUnavailableError,
     create_reliable_channel,
 )
-from reliable_channel.records import BodyRecord, LostRecord, Record
+from reliable_channel.records import BodyRecord, Record
 from tests.support.failing_store import TOPIC, soon
+from tests.support.kept import A_MOMENT, lost
 from tests.support.middleman import Middleman
 from tests.support.postgres import (
     Cluster,
-    MissingPostgresError,
     hang_up,
-    private_cluster,
     run_sql,
 )
 from tests.support.small_disk import small_disk
@@ -61,24 +60,7 @@ SILENCE_S = 30.0
 
 ROOT = Path(__file__).parents[2]
 
-A_MOMENT = 0.05
-"""For the worker thread to run into a lock, seconds: too little weakens a test, but fails none."""
-
 real = [pytest.mark.real, pytest.mark.timeout(120)]
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """A server that a test may stop."""
-    try:
-        with private_cluster() as cluster:
-            yield cluster
-    except MissingPostgresError as missing:
-        pytest.skip(str(missing))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from reliable_channel.errors import (
 from reliable_channel.records import LostRecord
 from reliable_channel.types import SECOND
 from tests.support.held_up import OK, ends, held_up
+from tests.support.kept import lost
 
 
 @pytest.fixture
@@ -124,10 +125,6 @@ async def test_a_commit_of_sqlite_that_fails_says_what_is_known(
 
 
 # --- Commits that share a transaction ------------------------------------------------------------
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
 
 
 REFUSED = LostRecord(message_id="refused", lost_ns=None)  # type: ignore[arg-type]

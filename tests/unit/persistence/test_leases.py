@@ -26,7 +26,8 @@ from reliable_channel.errors import (
     LeaseLostError,
     StoreUnavailableError,
 )
-from reliable_channel.records import LedgerRecord, LostRecord
+from reliable_channel.records import LedgerRecord
+from tests.support.kept import lost
 from tests.support.postgres import hang_up
 
 ROOT = Path(__file__).parents[3]
@@ -49,10 +50,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def store(url: str) -> AsyncIterator[SqlStore]:
     async with SqlStore(url) as store:
         yield store
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
 
 
 # --- Processes -----------------------------------------------------------------------------------

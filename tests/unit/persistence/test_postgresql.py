@@ -12,7 +12,8 @@ from persistence.postgresql import PostgresqlBackend
 from persistence.testing import DurableStoreSuite, exact, rows_of, sample_records, written
 from reliable_channel.errors import ConfigurationError, StoreUnavailableError
 from reliable_channel.ports import ChannelStore
-from reliable_channel.records import LostRecord, RequestRecord
+from reliable_channel.records import RequestRecord
+from tests.support.kept import lost
 from tests.support.postgres import run_sql
 
 NOWHERE = "postgresql+psycopg://user:secret@127.0.0.1:9/db"
@@ -38,10 +39,6 @@ class TestPostgresqlStore(DurableStoreSuite):
 
     def _make(self) -> SqlStore:
         return SqlStore(self._url, **self._limits)
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
 
 
 @real

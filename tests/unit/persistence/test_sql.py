@@ -41,13 +41,11 @@ from reliable_channel.errors import (
     StoreUnavailableError,
 )
 from reliable_channel.ports import ChannelStore
-from reliable_channel.records import LogRecord, LostRecord
+from reliable_channel.records import LogRecord
 from reliable_channel.types import SECOND
+from tests.support.kept import A_MOMENT, lost
 
 ROOT = Path(__file__).parents[3]
-
-A_MOMENT = 0.05
-"""For the worker thread to run into a lock, seconds: too little weakens a test, but fails none."""
 
 
 class TestSqlStore(DurableStoreSuite):
@@ -68,10 +66,6 @@ class TestSqlStore(DurableStoreSuite):
 
 def url_of(path: Path) -> str:
     return f"sqlite:///{path}"
-
-
-def lost(message_id: str) -> LostRecord:
-    return LostRecord(message_id=message_id, lost_ns=1)
 
 
 @pytest.fixture

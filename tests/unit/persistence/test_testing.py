@@ -117,16 +117,23 @@ class _Mixed(MemoryStore):
         return await super().acquire_channel(channel_id.lower())
 
 
-class _Together(MemoryStore):
-    """Does what several want at once in one go, and lets them fail together."""
+class _Gathering(MemoryStore):
+    """Lets what several want at once wait together."""
 
     def __init__(self, **limits: int) -> None:
         super().__init__(**limits)
         self._waiting: list[tuple[str, Changes]] = []
 
-    async def commit(self, channel_id: str, changes: Changes) -> None:
+    async def _gather(self, channel_id: str, changes: Changes) -> None:
         self._waiting.append((channel_id, changes))
         await asyncio.sleep(0)
+
+
+class _Together(_Gathering):
+    """Does what several want at once in one go, and lets them fail together."""
+
+    async def commit(self, channel_id: str, changes: Changes) -> None:
+        await self._gather(channel_id, changes)
         if any(
             getattr(row, "lost_ns", 0) is None for _, item in self._waiting for row in item.values()
         ):
@@ -136,16 +143,11 @@ class _Together(MemoryStore):
         self._waiting.clear()
 
 
-class _Overtaking(MemoryStore):
+class _Overtaking(_Gathering):
     """Does what several want at once, the last first."""
 
-    def __init__(self, **limits: int) -> None:
-        super().__init__(**limits)
-        self._waiting: list[tuple[str, Changes]] = []
-
     async def commit(self, channel_id: str, changes: Changes) -> None:
-        self._waiting.append((channel_id, changes))
-        await asyncio.sleep(0)
+        await self._gather(channel_id, changes)
         while self._waiting:
             await super().commit(*self._waiting.pop())
 
