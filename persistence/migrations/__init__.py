@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, column, inspect, select, table
+from sqlalchemy import Connection, column, func, inspect, select, table
 
 from reliable_channel.errors import ConfigurationError
 
@@ -52,7 +52,7 @@ def revision_of(connection: Connection, name: str, another_place: str) -> str | 
     Raises:
         ConfigurationError: The tables are another program's, or a newer release's.
     """
-    tables = set(inspect(connection).get_table_names())
+    tables = table_names(connection)
     if VERSION_TABLE in tables:
         versions = table(VERSION_TABLE, column("version_num"))
         revision = connection.scalar(select(versions.c.version_num))
@@ -67,6 +67,19 @@ def revision_of(connection: Connection, name: str, another_place: str) -> str | 
         problem = f"{name} is a database of another program; {another_place}"
         raise ConfigurationError(problem)
     return REVISIONS[0] if tables else None
+
+
+def table_names(connection: Connection) -> set[str]:
+    """Return the names of the tables that are found without naming a schema, as they all were at one time.
+
+    PostgreSQL says of a table that another process has dropped since that it is not visible, though it says of the
+    tables made in its place that they are not there yet: so the schemas are gone through that it would look in.
+    """
+    found = inspect(connection)
+    if connection.dialect.name != "postgresql":
+        return set(found.get_table_names())
+    schemas = connection.scalar(select(func.current_schemas(False)))
+    return {name for schema in schemas or () for name in found.get_table_names(schema=schema)}
 
 
 def upgrade(connection: Connection, revision: str = REVISIONS[-1]) -> None:
@@ -91,9 +104,6 @@ def upgrade(connection: Connection, revision: str = REVISIONS[-1]) -> None:
     context = MigrationContext.configure(
         connection, opts={"fn": steps, "version_table": VERSION_TABLE, "script": script}
     )
-    if (
-        context.get_current_revision() is None
-        and set(inspect(connection).get_table_names()) >= FIRST_TABLES
-    ):
+    if context.get_current_revision() is None and table_names(connection) >= FIRST_TABLES:
         context.stamp(script, REVISIONS[0])
     context.run_migrations(operations=Operations(context))

@@ -199,6 +199,24 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.real
+@pytest.mark.timeout(60)
+def test_who_looks_while_another_process_migrates_sees_all_tables_or_none(
+    postgres_url: str,
+) -> None:
+    """What began to look before the other was done sees the old tables, also those that are dropped by now."""
+    make_first_schema(postgres_url)
+    engine = create_engine(postgres_url, isolation_level="REPEATABLE READ")
+    with engine.begin() as looking:
+        looking.execute(text("SELECT 1"))  # from now on it sees what there is now
+        with engine.begin() as migrating:
+            upgrade(migrating)
+        assert not check(looking)
+    with engine.begin() as connection:
+        assert check(connection)
+    engine.dispose()
+
+
 def test_processes_that_open_at_once_migrate_once(url: str) -> None:
     make_first_schema(url)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
