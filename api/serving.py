@@ -14,7 +14,7 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +55,9 @@ MAX_UNREAD_HEADER_BYTES: Final = 256 << 10
 
 SOCKET_SLACK_BYTES: Final = 1_024
 """What a WebSocket's message may have beyond a body: its other fields."""
+
+ACCEPTING_TURNS: Final = 4
+"""Turns of the loop in which a connection that was accepted becomes known to its protocol; asyncio takes three."""
 
 COLLECT_AFTER: Final = (10_000, 10, 10)
 """When the garbage collector looks, see ``gc.set_threshold``: what hundreds of requests have under way is alive.
@@ -331,8 +334,34 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End serving."""
+        await stop_accepting(self.servers)
         await super().shutdown(sockets)
         _collecting.end()
+
+
+async def stop_accepting(servers: Iterable[asyncio.Server]) -> None:
+    """Take no connections any more, and have those that were taken known to their protocols.
+
+    Between its acceptance and ``connection_made`` a connection belongs to nobody for a few turns of the loop. A server
+    that ended meanwhile would not ask it to leave: it would wait for it in vain, or never close it.
+
+    Args:
+        servers: They are closed.
+    """
+    loop = asyncio.get_running_loop()
+    for server in servers:
+        for sock in server.sockets:
+            loop.remove_reader(sock)  # asyncio makes a connection only while its server is open
+    await _turns(ACCEPTING_TURNS)
+    for server in servers:
+        server.close()
+    await _turns(ACCEPTING_TURNS)  # uvloop reads by other ways, and accepts until now
+
+
+async def _turns(number: int) -> None:
+    """Let the loop run all that is ready, and all that follows of it."""
+    for _ in range(number):
+        await asyncio.sleep(0)
 
 
 class Stop:

@@ -22,7 +22,7 @@ from api.devnode.network import Network
 from api.devnode.node import Node
 from api.devnode.settings import DevnodeSettings
 from api.devnode.timers import LoopTimers
-from api.serving import listening
+from api.serving import listening, stop_accepting
 from reliable_channel.types import SECOND, Nanoseconds
 from tests.support.serve_process import END_SEC, READY, ROOT, environment
 
@@ -68,8 +68,7 @@ class QuietServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut everything off, as the end of a process does."""
-        for server in self.servers:
-            server.close()
+        await stop_accepting(self.servers)
         for task in self.server_state.tasks:
             task.cancel()
         for connection in self.server_state.connections:

@@ -8,6 +8,8 @@ from typing import Final, Self
 
 from sqlalchemy import make_url
 
+from api.serving import stop_accepting
+
 COMMIT: Final = b"COMMIT\0"
 """How a session ends a transaction."""
 
@@ -57,7 +59,7 @@ class Middleman:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._listener is not None
-        self._listener.close()
+        await stop_accepting([self._listener])
         for task in self._links:
             task.cancel()
         await asyncio.gather(*self._links, return_exceptions=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import httpx
 import pytest
 
 from tests.support.devnode import START_NS, ManualTimers, run_devnode, run_devnode_process
+from tests.support.hung_up import assert_hung_up
 
 
 def test_time_passes_only_by_hand_and_in_order() -> None:
@@ -41,6 +45,16 @@ async def test_a_node_in_the_loop_keeps_its_port() -> None:
                     await client.get("/health")
             await devnode.start()
         assert devnode.urls == urls
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_connects_while_a_node_stops_is_hung_up_on(turns: int) -> None:
+    async with run_devnode() as devnode:
+        with socket.create_connection(("127.0.0.1", devnode.ports[0]), timeout=5) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await devnode.stop()
+            assert_hung_up(client)
 
 
 async def test_a_stop_may_leave_what_nodes_hold() -> None:

@@ -39,6 +39,7 @@ from api.settings import PREFIX, ServiceSettings
 from api.sockets import MAX_FRAME_SLACK
 from reliable_channel import ConfigurationError
 from tests.support.edge_app import wrapped
+from tests.support.hung_up import assert_hung_up
 
 # Not through the CLI: what needs a process is in tests/api/test_serve.py.
 MISTAKES = [
@@ -211,6 +212,34 @@ async def test_it_says_where_it_listens_and_serves(capsys: pytest.CaptureFixture
     assert gc.get_freeze_count() == 0
     assert gc.get_threshold() == thresholds
     assert capsys.readouterr().out == f"Listening on http://127.0.0.1:{port}\n"
+
+
+class Prompt(Server):
+    """A server that ends in the turn in which it is told to."""
+
+    def __init__(self) -> None:
+        settings = ServiceSettings(port=0, shutdown_timeout_sec=1)
+        super().__init__(server_config(wrapped(), settings), settings)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.told.wait()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_connects_while_it_ends_is_hung_up_on(turns: int) -> None:
+    server = Prompt()
+    with listening("127.0.0.1", 0) as sock:
+        running = asyncio.create_task(server.serve([sock]))
+        while not server.started:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        with socket.create_connection(sock.getsockname(), timeout=5) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            server.told.set()
+            await running
+            assert_hung_up(client)
+    assert not server.server_state.connections
 
 
 def test_the_collector_is_as_before_when_the_last_server_has_ended() -> None:
