@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import ClassVar, Final, cast
 from urllib.parse import urlsplit
 
+from api.serving import stop_accepting
 from messaging_adapter import ConnectionStatus, factory
 from messaging_adapter.base import WakuNode
 from messaging_adapter.memory import MemoryNode
@@ -195,6 +196,7 @@ async def acknowledger(bloom_capacity: int) -> AsyncIterator[str]:
         try:
             yield f"{SCHEME}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
+            await stop_accepting([server])
             for writer, task in served.items():
                 await hang_up(writer)
                 await task

@@ -31,6 +31,9 @@ PROBES: Final[tuple[tuple[str, str, str, object], ...]] = (
 )
 """What is asked to find out about each part: the part, method, path and body."""
 
+REPEATS: Final = 2
+"""How often a part is asked for again at once when its answer breaks off."""
+
 FIRST: Final = PROBES[0][0]
 """What tells a node that is not well from one that is: no node answers it with 5xx."""
 
@@ -53,7 +56,7 @@ async def probe(client: RestClient) -> frozenset[str]:
     """
     found = set()
     for part, method, path, body in PROBES:
-        answer = await client.request(method, path, body=body)
+        answer = await _ask(client, method, path, body)
         if b"while initializing" in answer.body[:200] or (part == FIRST and answer.status >= 500):
             raise RestError(Trouble.FAILED, answer.words)
         if answer.status in (401, 403):
@@ -64,6 +67,17 @@ async def probe(client: RestClient) -> frozenset[str]:
         if _has(part, answer):
             found.add(part)
     return frozenset(found)
+
+
+async def _ask(client: RestClient, method: str, path: str, body: object) -> Answer:
+    """Return a whole answer; one that breaks off is asked for again, or a bad line would seldom let all through."""
+    for _ in range(REPEATS):
+        try:
+            return await client.request(method, path, body=body)
+        except RestError as error:
+            if error.trouble is not Trouble.BROKEN:
+                raise
+    return await client.request(method, path, body=body)
 
 
 def _has(part: str, answer: Answer) -> bool:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.postgres import Cluster
@@ -21,8 +22,21 @@ def pytest_configure() -> None:
 
     Such a shell has its children ignore SIGINT, and they pass that on.
     """
+    _try_examples()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _try_examples() -> None:
+    """Let laws take their time; where nothing may be skipped, each run tries the same examples."""
+    all_checks = os.environ.get("RELIABLE_CHANNEL_REQUIRE_ALL") == "1"
+    settings.register_profile(
+        "tests",
+        deadline=None,
+        derandomize=all_checks or settings.default.derandomize,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("tests")
 
 
 def pytest_report_header() -> str:

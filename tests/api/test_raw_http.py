@@ -12,6 +12,7 @@ import uvicorn
 
 from api.application import create_app
 from api.keys import KeyRing
+from api.serving import stop_accepting
 from api.settings import ServiceSettings
 from tests.support.served import channel_body, new_network
 
@@ -30,6 +31,7 @@ async def listening() -> AsyncIterator[int]:
         try:
             yield server.servers[0].sockets[0].getsockname()[1]
         finally:
+            await stop_accepting(server.servers)
             await server.shutdown()
 
 

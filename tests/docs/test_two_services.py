@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.ports import free_ports
 from tests.support.serve_process import END_SEC, ROOT, environment
 
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,19 +31,6 @@ def commands() -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```$", section[1], re.DOTALL | re.MULTILINE)
     assert len(blocks) == 1
     return [line for line in re.findall(r"(?:.*\\\n)*.+\n", blocks[0]) if line.strip()]
-
-
-def free_ports() -> dict[str, int]:
-    """Return free ports for those that the README names; the nodes' follow each other."""
-    for first in random.sample(range(20_000, 30_000), 100):
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + 4):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return {name: first + i for i, name in enumerate(("8645", "8646", "8081", "8082"))}
-    pytest.fail("no four free ports in a row")
 
 
 def own(command: str, ports: dict[str, int]) -> str:
@@ -63,7 +50,8 @@ def test_a_file_goes_from_one_service_to_the_other(tmp_path: Path) -> None:
             pytest.skip(f"{tool} is missing: apt-get install curl coreutils")
     photo = random.Random(7).randbytes(700_000)
     (tmp_path / "photo.jpg").write_bytes(photo)
-    ports, printed = free_ports(), ""
+    ports = dict(zip(("8645", "8646", "8081", "8082"), free_ports(4), strict=True))
+    printed = ""
     with ExitStack() as stack:
         log = stack.enter_context((tmp_path / "log").open("wb"))
         for command in commands():

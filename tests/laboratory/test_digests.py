@@ -16,13 +16,13 @@ from benchmarks.laboratory.trial import run_trial
 from tests.support.laboratory import (
     SCENARIO,
     SEED,
-    free_port,
     options,
     running,
     spark_service,
     tiny,
     wait_for_text,
 )
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from benchmarks.laboratory.spark_engine import SparkEngine
@@ -96,7 +96,7 @@ def test_keys_that_look_like_numbers_stay_texts(
 def standalone(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of a master of its own with one worker, started from the installed package."""
     folder = tmp_path_factory.mktemp("standalone")
-    port, package = free_port(), "org.apache.spark.deploy"
+    (port,), package = free_ports(1), "org.apache.spark.deploy"
     url = f"spark://127.0.0.1:{port}"
     host = ("--host", "127.0.0.1", "--webui-port", "0")
     ours, theirs = folder / "master.log", folder / "worker.log"
@@ -113,7 +113,7 @@ def standalone(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> I
 def connect(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of a Spark Connect server, started from the installed package."""
     log = tmp_path_factory.mktemp("connect") / "server.log"
-    port = free_port()
+    (port,) = free_ports(1)
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -105,7 +105,7 @@ class Application:
                     return
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(steps=STEPS)
 def test_the_same_key_any_number_of_times_is_one_message(steps: list[tuple[object, ...]]) -> None:
     application, receiver = Application(), Participant(sds=NO_FILTER)

@@ -691,7 +691,6 @@ class GroupMachine(RuleBasedStateMachine):
 GroupMachine.TestCase.settings = settings(
     max_examples=100,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
@@ -764,7 +763,7 @@ def knowledge(peer: Peer) -> dict[str, object]:
 TURNS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([8, 64, 100, 300])), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns=TURNS, order=st.integers(0, 1 << 32), cut=PICK, own=st.integers(0, 2))
 def test_restored_machine_knows_and_delivers_the_same(
     turns: list[tuple[int, int]], order: int, cut: int, own: int

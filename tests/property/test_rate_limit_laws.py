@@ -164,7 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedger.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 class Contest:
@@ -292,14 +292,14 @@ class TestContest:
     ) -> None:
         assert not starving(messages, period, entrants_of(entrants), seed)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.sampled_from([1, 2, 3, 4, 5, 9, 10, 20, 50]), PERIODS, ENTRANTS, st.integers())
     def test_no_class_and_no_client_starves(
         self, messages: int, period: int, entrants: list[tuple[str, TrafficClass]], seed: int
     ) -> None:
         assert not starving(messages, period, entrants, seed)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(
         st.sampled_from([1, 2, 4, 10, 20]),
         PERIODS,
@@ -320,7 +320,7 @@ class TestContest:
         contest.run(epochs=2 * len(entrants) + 14)
         assert set(contest.served) == set(entrants)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(
         BUDGETS,
         PERIODS,
@@ -344,7 +344,7 @@ class TestContest:
         event(f"refusals for each entrant and epoch: {refused // len(entrants) // 3 // 10}0")
         assert refused <= 3 * 102 * len(entrants)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(BUDGETS, PERIODS, st.integers(1, 6), st.integers())
     def test_clients_that_always_wait_are_served_equally(
         self, messages: int, period: int, clients: int, seed: int
@@ -355,7 +355,7 @@ class TestContest:
         counts = [contest.served[entrant] for entrant in entrants]
         assert max(counts) - min(counts) <= 1
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(BUDGETS, PERIODS, ENTRANTS, st.integers())
     def test_nothing_of_the_budget_is_lost(
         self, messages: int, period: int, entrants: list[tuple[str, TrafficClass]], seed: int
@@ -370,7 +370,7 @@ class TestContest:
             expected = messages - (messages >= 10 and SYNC not in classes)
         assert sum(contest.served.values()) == 3 * expected
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(
         st.sampled_from([4, 5, 9, 10, 11, 20, 57, 100]),
         st.lists(st.tuples(CLIENTS, st.sampled_from([SYNC, REPAIR, FRESH])), max_size=300),
@@ -391,7 +391,7 @@ class TestContest:
         assert served == {SYNC: sync, REPAIR: repair, FRESH: messages - sync - repair}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     BUDGETS,
     BUDGETS,

@@ -9,13 +9,12 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reliable_channel.core.reed_solomon import UnrecoverableError, encode_parity, recover
 
 # How long one example takes says more about the machine than about the code.
-no_deadline = settings(deadline=None)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ def wide_cases(draw: st.DrawFn) -> Case:
 @example(Case("leopard", 129, 127, 64, 0))
 @example(Case("leopard", 1, 1, 64, 0))
 @example(Case("reedsolo", 1, 254, 1, 9))
-@no_deadline
 @pytest.mark.timeout(120)
 def test_any_k_shards_rebuild_the_data(case: Case) -> None:
     shards = case.shards()
@@ -92,7 +90,6 @@ def test_any_k_shards_rebuild_the_data(case: Case) -> None:
 
 
 @given(cases(), st.data())
-@no_deadline
 def test_more_than_k_shards_rebuild_the_data(case: Case, data: st.DataObject) -> None:
     shards = case.shards()
     parity = encode_parity(shards, case.parity_count, case.code)
@@ -102,7 +99,6 @@ def test_more_than_k_shards_rebuild_the_data(case: Case, data: st.DataObject) ->
 
 
 @given(cases(), st.data())
-@no_deadline
 def test_fewer_than_k_shards_are_refused(case: Case, data: st.DataObject) -> None:
     blank = [bytes(case.size)] * (case.data_count + case.parity_count)
     count = data.draw(st.integers(0, case.data_count - 1))
@@ -112,7 +108,6 @@ def test_fewer_than_k_shards_are_refused(case: Case, data: st.DataObject) -> Non
 
 
 @given(cases())
-@no_deadline
 def test_parity_of_a_sum_is_the_sum_of_parities(case: Case) -> None:
     one = case.shards()
     other = Case(case.code, case.data_count, case.parity_count, case.size, case.seed + 1).shards()
@@ -122,7 +117,6 @@ def test_parity_of_a_sum_is_the_sum_of_parities(case: Case) -> None:
 
 
 @given(cases())
-@no_deadline
 def test_parts_of_a_shard_do_not_depend_on_each_other(case: Case) -> None:
     shards = case.shards()
     half = case.size // 128 * 64

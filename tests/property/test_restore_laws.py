@@ -197,7 +197,7 @@ LATER_SET_WITH_OLDER_PARITY: Final = [
 """A parked payload whose segments were replaced, and after it a set that got parity from before that."""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(arriving=ARRIVING, restarts=RESTARTS)
 @example(arriving=LATER_SET_WITH_OLDER_PARITY, restarts={6})
 def test_a_restart_changes_nothing_of_what_is_held(
@@ -216,7 +216,7 @@ def test_a_restart_changes_nothing_of_what_is_held(
             check_books(receiver)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(arriving=ARRIVING, restarts=RESTARTS)
 def test_no_row_of_a_segment_is_left_when_all_is_quiet(
     arriving: list[SdsMessage], restarts: set[int]
@@ -275,7 +275,7 @@ def answers_of(receiver: Participant) -> list[tuple[int, bytes, bool]]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=STEPS, restarts=RESTARTS)
 @example(steps=[("ask", 0, 1), ("wait", 0, 130), ("ask", 0, 1)], restarts={0, 1})
 def test_who_was_restarted_answers_the_same_requests_at_the_same_times(

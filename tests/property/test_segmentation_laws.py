@@ -32,8 +32,7 @@ from tests.support.builders import (
 )
 
 # How long one example takes says more about the machine than about the code.
-no_deadline = settings(deadline=None)
-fewer = settings(deadline=None, max_examples=60)
+fewer = settings(max_examples=60)
 
 LIMIT = 150 * 1024
 
@@ -109,7 +108,6 @@ def sent_by(journey: Journey) -> tuple[Participant, list[Transmission]]:
 @given(JOURNEYS, st.data())
 @example(Journey(1, 64, 0.0, "reedsolo", False, 0), None)
 @example(Journey(64, 64, 0.5, "leopard", False, 0), None)
-@no_deadline
 def test_any_loss_within_parity_any_order_and_duplicates_give_the_payload_once(
     journey: Journey, data: st.DataObject | None
 ) -> None:
@@ -133,7 +131,6 @@ def test_any_loss_within_parity_any_order_and_duplicates_give_the_payload_once(
 
 
 @given(JOURNEYS)
-@no_deadline
 def test_fewer_segments_than_data_give_nothing(journey: Journey) -> None:
     _, transmissions = sent_by(journey)
     receiver = Participant(BOB, sds=NO_FILTER)
@@ -144,7 +141,6 @@ def test_fewer_segments_than_data_give_nothing(journey: Journey) -> None:
 
 
 @given(JOURNEYS)
-@no_deadline
 def test_peers_that_write_neither_length_nor_wrap_time_are_understood(journey: Journey) -> None:
     """WIRE: cut to the length, or, where a sender gave none, cut trailing zero bytes."""
     data, parity = journey.counts()
@@ -172,7 +168,6 @@ def test_peers_that_write_neither_length_nor_wrap_time_are_understood(journey: J
     rate=st.floats(0, 1),
     wrap_time_ns=st.integers(0, 2**64 - 1),
 )
-@no_deadline
 def test_splitting_and_joining_is_the_identity(
     payload: bytes, segment_size_bytes: int, rate: float, wrap_time_ns: int
 ) -> None:

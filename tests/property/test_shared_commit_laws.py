@@ -19,6 +19,8 @@ from reliable_channel.errors import EventsExpiredError
 from reliable_channel.records import Changes, EventRecord, LedgerRecord, LostRecord
 from tests.support.held_up import ends, held_up
 
+pytestmark = pytest.mark.timeout(120)  # some 400 transactions
+
 ROOMS: Final = "abcd"
 
 _examples = count()
@@ -128,9 +130,7 @@ def _wrote(*rows: Any) -> Changes:
     return written(rows)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(commits=_commits, bounds=_bounds)
 @example(
     commits=[

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reliable_channel.core.wire import (
@@ -24,7 +24,6 @@ from reliable_channel.core.wire import (
 from reliable_channel.core.wire.proto import sds_pb2, segment_pb2, waku_pb2
 
 # How long one example takes says more about the machine than about the code.
-no_deadline = settings(deadline=None)
 
 Message: TypeAlias = HistoryEntry | SdsMessage | SegmentMessage | WakuMessage
 
@@ -106,13 +105,11 @@ def assert_total(kind: type[Message], data: bytes) -> None:
     assert kind.decode(message.encode()) == message
 
 
-@no_deadline
 @given(MESSAGES)
 def test_decoding_undoes_encoding(message: Message) -> None:
     assert type(message).decode(message.encode()) == message
 
 
-@no_deadline
 @given(MESSAGES)
 def test_the_bytes_are_those_of_the_protobuf_runtime(message: Message) -> None:
     """What was written by hand, read and written again by the generated class, is the same."""
@@ -121,7 +118,6 @@ def test_the_bytes_are_those_of_the_protobuf_runtime(message: Message) -> None:
     assert not UnknownFieldSet(raw)
 
 
-@no_deadline
 @given(
     SEGMENTS.filter(lambda segment: segment.data_segment_count > 0),
     st.lists(OCTETS.filter(bool), max_size=3),
@@ -137,7 +133,6 @@ def test_segments_encoded_together_are_those_encoded_one_by_one(
     ]
 
 
-@no_deadline
 @given(MESSAGES, MESSAGES)
 def test_messages_of_one_type_have_equal_bytes_only_when_equal(
     one: Message, other: Message
@@ -146,7 +141,6 @@ def test_messages_of_one_type_have_equal_bytes_only_when_equal(
         assert (one.encode() == other.encode()) == (one == other)
 
 
-@no_deadline
 @given(TYPES, st.binary(max_size=300))
 @example(SdsMessage, b"\x0a\x01\xff")
 @example(WakuMessage, b"\x9b\x06" * 100)
@@ -154,13 +148,11 @@ def test_any_bytes_are_a_value_or_a_decode_error(kind: type[Message], data: byte
     assert_total(kind, data)
 
 
-@no_deadline
 @given(mutated())
 def test_mutated_messages_are_a_value_or_a_decode_error(case: tuple[type[Message], bytes]) -> None:
     assert_total(*case)
 
 
-@no_deadline
 @given(SEGMENTS, TYPES)
 def test_bytes_of_another_type_are_a_value_or_a_decode_error(
     segment: SegmentMessage, kind: type[Message]
@@ -168,7 +160,6 @@ def test_bytes_of_another_type_are_a_value_or_a_decode_error(
     assert_total(kind, segment.encode())
 
 
-@no_deadline
 @given(SDS_MESSAGES, st.binary(min_size=1, max_size=40))
 def test_content_can_be_appended_to_an_encoded_header(header: SdsMessage, content: bytes) -> None:
     """Of two contents the later counts, so the law holds whether or not there was one before."""
@@ -178,7 +169,6 @@ def test_content_can_be_appended_to_an_encoded_header(header: SdsMessage, conten
         assert whole.encode() == header.encode() + content_suffix(content)
 
 
-@no_deadline
 @given(SDS_MESSAGES)
 def test_every_prefix_of_a_message_is_a_value_or_a_decode_error(message: SdsMessage) -> None:
     data = message.encode()

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
+from api.serving import stop_accepting
 from messaging_adapter import ConnectionStatus, NodeConfig, WakuNode
 from messaging_adapter.memory import MessageArchive
 from reliable_channel import RateLimitConfig, SdsConfig, SegmentationConfig
@@ -108,7 +109,7 @@ class Relay:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_accepting([self._server])
         for peer in self._peers:
             peer.writer.close()
         while self._peers:

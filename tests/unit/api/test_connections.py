@@ -18,7 +18,10 @@ from websockets.asyncio.client import connect
 from api.serving import Server, listening, server_config
 from api.settings import ServiceSettings
 
-TIMEOUT_SEC = 0.2
+TIMEOUT_SEC = 0.4
+
+PAUSE_SEC = 0.6 * TIMEOUT_SEC
+"""Between drops: a time that began again with each would never end; and none meets the end of ours."""
 
 HOST = b"Host: localhost\r\n"
 WHOLE = b"GET /now HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -69,7 +72,7 @@ async def answer_to(port: int, data: bytes, drops: bytes = b"") -> bytes:
         async with asyncio.timeout(30):
             while True:
                 try:
-                    async with asyncio.timeout(TIMEOUT_SEC / 8):
+                    async with asyncio.timeout(PAUSE_SEC):
                         part = await reader.read(65_536)
                 except TimeoutError:
                     writer.write(drops)

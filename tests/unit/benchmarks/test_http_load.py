@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from api.serving import stop_accepting
 from benchmarks import http_load
 from benchmarks.http_load import Answers, Pool, connected, drive, get, parse_head, post, quantile
 
@@ -37,11 +38,14 @@ async def server(heard: Heard, answer: Callable[[bytes], Awaitable[bytes]]) -> A
                 heard.bodies.append(body)
                 writer.write(await answer(body))
         except asyncio.IncompleteReadError:
+            pass  # the client left
+        finally:
             writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:
         yield listening.sockets[0].getsockname()[1]
+        await stop_accepting([listening])
 
 
 async def accept(body: bytes) -> bytes:

@@ -13,6 +13,8 @@ from benchmarks import service_speed
 from benchmarks.http_load import Answers, connected, get
 from benchmarks.service_speed import PAYLOAD_BYTES, ServerProcess
 
+pytestmark = pytest.mark.timeout(120)  # processes start
+
 
 def payload_of(request: bytes) -> bytes:
     body = json.loads(request.partition(b"\r\n\r\n")[2])

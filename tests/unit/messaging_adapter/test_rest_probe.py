@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import httpx
 import pytest
 
 from messaging_adapter.rest_client import RestClient, RestError
-from messaging_adapter.rest_probe import ORDER, choose, probe
+from messaging_adapter.rest_probe import ORDER, REPEATS, choose, probe
 from messaging_adapter.rest_url import RestParameters
 from reliable_channel.errors import ConfigurationError
 from tests.support.rest import StandIn, stand_in
@@ -64,6 +65,39 @@ async def test_a_node_that_is_starting_is_waited_for() -> None:
         network.nodes[0].faults.starting = True
         with pytest.raises(RestError, match="while initializing"):
             await probed(network)
+
+
+class Torn(httpx.AsyncBaseTransport):
+    """A way to a node on which so many answers to each question break off."""
+
+    def __init__(self, wire: httpx.AsyncBaseTransport, breaks: int) -> None:
+        self._wire = wire
+        self._breaks = breaks
+        self.asked: Counter[str] = Counter()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        self.asked[path] += 1
+        if self.asked[path] <= self._breaks:
+            raise httpx.RemoteProtocolError("the answer broke off")
+        return await self._wire.handle_async_request(request)
+
+
+@virtual_time
+async def test_what_breaks_off_is_asked_for_again() -> None:
+    async with stand_in() as network:
+        torn = Torn(network.wires[0], REPEATS)
+        assert await probed(network, torn) == EVERYTHING
+        assert [*torn.asked.values()] == [REPEATS + 1] * 7
+
+
+@virtual_time
+async def test_a_node_whose_answers_always_break_off_is_waited_for() -> None:
+    async with stand_in() as network:
+        torn = Torn(network.wires[0], REPEATS + 1)
+        with pytest.raises(RestError, match="broke off"):
+            await probed(network, torn)
+        assert [*torn.asked.values()] == [REPEATS + 1]
 
 
 def always(status: int, body: bytes) -> httpx.MockTransport:

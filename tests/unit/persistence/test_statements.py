@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, StaticPool, create_engine, func, select
 from sqlalchemy.dialects import postgresql
@@ -74,7 +74,7 @@ def read(connection: Connection, kind: type[Record]) -> list[Record]:
 
 @each_type
 @given(data=st.data())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 def test_rows_give_back_the_record(
     connection: Connection, kind: type[Record], data: st.DataObject
 ) -> None:

@@ -27,7 +27,8 @@ from benchmarks.laboratory.spark_session import (
     settings,
     variables,
 )
-from tests.support.laboratory import ROOT, free_port
+from tests.support.laboratory import ROOT
+from tests.support.ports import free_ports
 
 JAVA = Java(Path("/java/bin/java"), "17", Path("/java"))
 
@@ -106,7 +107,7 @@ def test_a_master_that_is_not_there_is_named(url: str, what: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         Master(f"{url}:{server.getsockname()[1]}").check()
     with pytest.raises(LaboratoryError, match=f"no .*{what} answers at {url}"):
-        Master(f"{url}:{free_port()}").check()
+        Master(f"{url}:{free_ports(1)[0]}").check()
     Master("yarn").check()
 
 
@@ -132,7 +133,10 @@ def test_a_token_is_in_no_error() -> None:
     master = Master("sc://127.0.0.1:1/;token=ge%20heim")
     error = RuntimeError("z" * 190 + " x-token: ge heim")
     assert "ge" not in explain(error, master.hide)
-    for url in (f"sc://127.0.0.1:{free_port()}/;token=geheim", "sc://127.0.0.1:1;token=geheim"):
+    for url in (
+        f"sc://127.0.0.1:{free_ports(1)[0]}/;token=geheim",
+        "sc://127.0.0.1:1;token=geheim",
+    ):
         with pytest.raises(LaboratoryError, match=r"no Spark Connect server answers") as told:
             Master(url).check()
         assert "geheim" not in str(told.value)

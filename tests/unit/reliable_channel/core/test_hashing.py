@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_channel.core.hashing import (
@@ -52,7 +52,6 @@ def test_small_data_is_hashed_by_the_extra_where_it_is_installed_and_else_as_lar
     assert type(small_backend()).__name__ == "PySha3Backend"
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=600), st.integers(LARGE_BYTES - 600, LARGE_BYTES + 600))
 def test_both_implementations_give_equal_hashes(data: bytes, octets: int) -> None:
     for whole in (data, data.ljust(octets, b"x")):
