@@ -18,17 +18,22 @@ pytest.register_assert_rewrite("persistence.testing")
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C work in the programs that tests start, also where a shell started the tests in the background.
+    """Set what all tests run under."""
+    _let_ctrl_c_work()
+    _let_laws_take_their_time()
+
+
+def _let_ctrl_c_work() -> None:
+    """Have the programs that tests start heed Ctrl-C, also where a shell started the tests in the background.
 
     Such a shell has its children ignore SIGINT, and they pass that on.
     """
-    _try_examples()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _try_examples() -> None:
-    """Let laws take their time; where nothing may be skipped, each run tries the same examples."""
+def _let_laws_take_their_time() -> None:
+    """Have no law fail for the time it takes; where nothing may be skipped, each run tries the same examples."""
     all_checks = os.environ.get("RELIABLE_CHANNEL_REQUIRE_ALL") == "1"
     settings.register_profile(
         "tests",
